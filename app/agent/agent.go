@@ -1,0 +1,158 @@
+// Package agent is the site's side of ramdisk agents: boot tokens, sessions, signed delivery of commands, and the table of
+// attempts that lets the engine ask again with the same key.
+//
+// A boot is minted per machine, workflow and power-on. Its token is an HMAC of its key under the site key, so the database
+// holds nothing an attacker could trade. The token buys one session; a second trade ends the workflow with an alarm.
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+)
+
+// Signal names sent through Config.Signal.
+const (
+	SignalUp    = "agent.up"    // data: *app.AgentSession
+	SignalAlarm = "agent.alarm" // data: error, a token was traded twice
+)
+
+// Config of a Service. All fields but Now are required.
+type Config struct {
+	Store   app.AgentStore
+	SiteKey []byte // 32 bytes, secret, stable over restarts
+	// URLs gives the base URLs of the agent listener (https) and the boot-file listener (http) at a local address.
+	URLs     func(address string) (site, boot []string)
+	AgentPin string // hex SHA-256 of the agent listener's SubjectPublicKeyInfo
+	Signal   func(machineID, name string, data any)
+	Record   func(app.Event)
+	Log      *slog.Logger
+	Now      func() time.Time // time.Now when nil
+}
+
+// Service holds sessions and deliveries. It is safe for concurrent use.
+type Service struct {
+	cfg  Config
+	sign ed25519.PrivateKey
+
+	mu       sync.Mutex
+	sessions map[string]*live // by session id
+}
+
+// live is the memory of one session: what the agent said it did and what waits for it.
+type live struct {
+	attempts map[string]agentv1.AttemptState
+	pending  map[string]agentv1.SignedCommand
+	sent     map[string]bool
+	cancel   map[string]bool
+	progress map[string]func(agentv1.ProgressReport)
+	polled   bool          // since this process started
+	seen     time.Time     // last call of any kind
+	changed  chan struct{} // closed and replaced on every change
+}
+
+// New makes a Service.
+func New(cfg Config) *Service {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	seed := derive(cfg.SiteKey, "command-signing", "")
+	return &Service{cfg: cfg, sign: ed25519.NewKeyFromSeed(seed), sessions: map[string]*live{}}
+}
+
+func derive(key []byte, purpose, value string) []byte {
+	m := hmac.New(sha256.New, key)
+	m.Write([]byte("bcd " + purpose + "\x00" + value))
+	return m.Sum(nil)
+}
+
+func hash(s string) string {
+	h := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(h[:])
+}
+
+func (s *Service) token(key string) string {
+	return key + "." + hex.EncodeToString(derive(s.cfg.SiteKey, "boot-token", key))
+}
+
+// Mint makes a boot for a machine and workflow and revokes the machine's earlier ones. address is the site's own address
+// as the machine's network sees it.
+func (s *Service) Mint(ctx context.Context, b app.Boot) (*app.Boot, error) {
+	b.Key, b.Created = app.NewID("boot"), s.cfg.Now().UTC().Truncate(time.Second)
+	if err := s.cfg.Store.CreateBoot(ctx, &b); err != nil {
+		return nil, err
+	}
+	s.dropSessions()
+	return &b, nil
+}
+
+// Revoke ends a machine's boots and sessions: from now on it netboots nothing of ours.
+func (s *Service) Revoke(ctx context.Context, machineID string) error {
+	err := s.cfg.Store.RevokeBoots(ctx, machineID)
+	s.dropSessions()
+	return err
+}
+
+// dropSessions wakes every waiter so that each looks at the store again.
+func (s *Service) dropSessions() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.sessions {
+		l.wake()
+	}
+}
+
+// Live gives the boot a machine may netboot with now; NotFound when it may not.
+func (s *Service) Live(ctx context.Context, machineID string) (*app.Boot, error) {
+	return s.cfg.Store.LiveBoot(ctx, machineID)
+}
+
+// BootData gives the document for a boot key: the same bytes for every fetch, NotFound once the boot is revoked.
+func (s *Service) BootData(ctx context.Context, key string) (agentv1.BootData, error) {
+	b, err := s.cfg.Store.Boot(ctx, key)
+	if err != nil {
+		return agentv1.BootData{}, err
+	}
+	if !b.Revoked.IsZero() {
+		return agentv1.BootData{}, app.Missing("boot", key)
+	}
+	site, boot := s.cfg.URLs(b.Address)
+	d := agentv1.BootData{
+		MachineID: b.MachineID, WorkflowID: b.WorkflowID,
+		SiteURLs: site, BootURLs: boot,
+		AgentPin:   s.cfg.AgentPin,
+		CommandKey: base64.StdEncoding.EncodeToString(s.sign.Public().(ed25519.PublicKey)),
+		Token:      s.token(key),
+		ServerTime: b.Created,
+		BootMAC:    string(b.MAC),
+	}
+	if b.IsRescue {
+		d.Rescue = &agentv1.Rescue{AuthorizedKeys: b.Rescue}
+	}
+	return d, nil
+}
+
+func (s *Service) event(level, kind, machine, workflow, msg string) {
+	s.cfg.Record(app.Event{Time: s.cfg.Now().UTC(), Kind: kind, Level: level, MachineID: machine, Workflow: workflow, Actor: "agent", Message: msg})
+}
+
+func newLive() *live {
+	return &live{
+		attempts: map[string]agentv1.AttemptState{}, pending: map[string]agentv1.SignedCommand{}, sent: map[string]bool{},
+		cancel: map[string]bool{}, progress: map[string]func(agentv1.ProgressReport){}, changed: make(chan struct{}),
+	}
+}
+
+func (l *live) wake() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}

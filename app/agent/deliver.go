@@ -1,0 +1,191 @@
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/workflow"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+)
+
+var _ workflow.Agents = (*Service)(nil)
+
+// tableWait is how long Lookup waits for an agent to tell its table after this process restarted: a poll and its back-off.
+const tableWait = (agentv1.PollSeconds + 15) * time.Second
+
+// Deliver hands a command to the machine's agent and waits for its end. Delivering a key again is harmless: an agent that
+// knows it answers from its table.
+func (s *Service) Deliver(ctx context.Context, c workflow.Command, progress func(workflow.Progress)) (json.RawMessage, error) {
+	ses, err := s.session(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := s.signed(c, ses.ID)
+	if err != nil {
+		return nil, err
+	}
+	l := s.enqueue(ses.ID, c.Key, signed, progress)
+	defer s.forget(l, c.Key)
+	for {
+		s.mu.Lock()
+		a, known := l.attempts[c.Key]
+		changed := l.changed
+		s.mu.Unlock()
+		if known && a.State != "running" {
+			return a.Result, fault(a)
+		}
+		select {
+		case <-changed:
+			now, err := s.cfg.Store.AgentSession(ctx, ses.ID)
+			if err == nil && !now.Ended.IsZero() {
+				return nil, app.Errorf(app.Unavailable, "agent-session-over", "the agent's boot ended while %s was under way", c.Kind).
+					Do("retry to boot the ramdisk again")
+			}
+		case <-ctx.Done():
+			return nil, s.silence(ctx, l, c)
+		}
+	}
+}
+
+// session finds the live session of the command's workflow.
+func (s *Service) session(ctx context.Context, c workflow.Command) (*app.AgentSession, error) {
+	ses, err := s.cfg.Store.LiveAgentSession(ctx, c.MachineID)
+	if app.CodeOf(err) == app.NotFound || (err == nil && ses.WorkflowID != c.WorkflowID) {
+		return nil, app.Errorf(app.Unavailable, "agent-not-up", "no agent of this workflow is connected, so %s cannot run", c.Kind).
+			Do("retry to boot the ramdisk again")
+	}
+	return ses, err
+}
+
+func (s *Service) signed(c workflow.Command, session string) (agentv1.SignedCommand, error) {
+	payload := c.Payload
+	if len(payload) == 0 {
+		payload = json.RawMessage("{}")
+	}
+	sum := sha256.Sum256(payload)
+	body, err := json.Marshal(agentv1.Command{
+		Key: c.Key, Kind: c.Kind, MachineID: c.MachineID, SessionID: session, WorkflowID: c.WorkflowID, StepID: c.StepID,
+		Attempt: c.Attempt, NotAfter: c.NotAfter, TraceParent: c.TraceParent, Payload: payload, PayloadSHA256: hex.EncodeToString(sum[:]),
+	})
+	if err != nil {
+		return agentv1.SignedCommand{}, fmt.Errorf("encoding command %s: %w", c.Key, err)
+	}
+	return agentv1.SignedCommand{Command: body, Signature: ed25519.Sign(s.sign, append([]byte(agentv1.SigningContext), body...))}, nil
+}
+
+func (s *Service) enqueue(session, key string, c agentv1.SignedCommand, progress func(workflow.Progress)) *live {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.sessions[session]
+	if l == nil {
+		l = newLive()
+		s.sessions[session] = l
+	}
+	l.pending[key] = c
+	l.progress[key] = func(r agentv1.ProgressReport) {
+		progress(workflow.Progress{Phase: limit(r.Phase, 64), Message: limit(r.Message, 256), Done: r.Done, Total: r.Total, Unit: limit(r.Unit, 16), At: s.cfg.Now().UTC()})
+	}
+	l.wake()
+	return l
+}
+
+func (s *Service) forget(l *live, key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(l.pending, key)
+	delete(l.progress, key)
+}
+
+// silence is the error of a delivery whose context ended: the cause, and how long the agent has been silent.
+func (s *Service) silence(ctx context.Context, l *live, c workflow.Command) error {
+	s.mu.Lock()
+	quiet := s.cfg.Now().Sub(l.seen).Round(time.Second)
+	s.mu.Unlock()
+	if quiet > 60*time.Second {
+		return app.Errorf(app.Timeout, "agent-silent", "the agent has not called for %s while %s was under way", quiet, c.Kind).
+			Do("look at the machine's console, then retry or abort")
+	}
+	return context.Cause(ctx)
+}
+
+func fault(a agentv1.AttemptState) error {
+	if a.State == "done" {
+		return nil
+	}
+	if a.Error == nil {
+		return app.Errorf(app.Internal, "agent-failed", "the agent failed without saying why")
+	}
+	return attemptError(a.Error)
+}
+
+func attemptError(e *agentv1.Error) *app.Error {
+	return &app.Error{Code: app.Code(limit(e.Code, 32)), Reason: limit(e.Reason, 64), Message: limit(e.Message, 1024), WayOut: limit(e.WayOut, 512), Retry: e.Retryable}
+}
+
+// Lookup asks the agent's table of attempts, waiting for its next poll when this process has not heard one yet.
+func (s *Service) Lookup(ctx context.Context, c workflow.Command) (workflow.Attempt, bool, error) {
+	ses, err := s.cfg.Store.LiveAgentSession(ctx, c.MachineID)
+	if app.CodeOf(err) == app.NotFound || (err == nil && ses.WorkflowID != c.WorkflowID) {
+		return workflow.Attempt{}, false, nil
+	}
+	if err != nil {
+		return workflow.Attempt{}, false, err
+	}
+	s.mu.Lock()
+	l := s.sessions[ses.ID]
+	if l == nil {
+		l = newLive()
+		s.sessions[ses.ID] = l
+	}
+	s.mu.Unlock()
+	timer := time.NewTimer(tableWait)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		a, known := l.attempts[c.Key]
+		polled, changed := l.polled, l.changed
+		s.mu.Unlock()
+		if known {
+			return attempt(a), true, nil
+		}
+		if polled {
+			return workflow.Attempt{}, false, nil
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return workflow.Attempt{}, false, nil
+		case <-ctx.Done():
+			return workflow.Attempt{}, false, ctx.Err()
+		}
+	}
+}
+
+func attempt(a agentv1.AttemptState) workflow.Attempt {
+	out := workflow.Attempt{State: a.State, Result: a.Result}
+	if a.Error != nil {
+		out.Error = attemptError(a.Error)
+	}
+	return out
+}
+
+// Cancel asks the agent to stop an attempt.
+func (s *Service) Cancel(ctx context.Context, c workflow.Command) {
+	ses, err := s.cfg.Store.LiveAgentSession(ctx, c.MachineID)
+	if err != nil || ses.WorkflowID != c.WorkflowID {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.sessions[ses.ID]; l != nil {
+		l.cancel[c.Key] = true
+		delete(l.pending, c.Key)
+		l.wake()
+	}
+}

@@ -1,0 +1,196 @@
+package agent
+
+import (
+	"context"
+	"crypto/hmac"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+)
+
+// Session trades a boot token for a session.
+func (s *Service) Session(ctx context.Context, req agentv1.SessionRequest, remote string) (agentv1.SessionResponse, error) {
+	var none agentv1.SessionResponse
+	key, _, ok := strings.Cut(req.Token, ".")
+	if !ok || !hmac.Equal([]byte(req.Token), []byte(s.token(key))) {
+		s.event("warn", "agent.refused", "", "", fmt.Sprintf("a machine at %s offered a boot token this site never made", remote))
+		return none, app.Errorf(app.Unauthenticated, "token-unknown", "this site did not make that boot token")
+	}
+	b, err := s.cfg.Store.Boot(ctx, key)
+	if err != nil {
+		return none, err
+	}
+	now := s.cfg.Now().UTC()
+	secret := app.NewID("as") + app.NewID("")
+	ses := &app.AgentSession{
+		ID: app.NewID("ses"), SecretHash: hash(secret), BootKey: key, MachineID: b.MachineID, WorkflowID: b.WorkflowID,
+		BootID: limit(req.BootID, 64), Firmware: firmware(req.Firmware), Created: now,
+	}
+	if err := s.cfg.Store.SpendBoot(ctx, ses, now); err != nil {
+		if app.CodeOf(err) == app.Conflict {
+			s.alarm(b, remote)
+		}
+		return none, err
+	}
+	s.mu.Lock()
+	s.sessions[ses.ID] = newLive()
+	s.sessions[ses.ID].seen = now
+	s.mu.Unlock()
+	s.event("info", "agent.up", b.MachineID, b.WorkflowID, fmt.Sprintf("the agent of the ramdisk is up at %s (%s firmware)", remote, ses.Firmware))
+	s.cfg.Signal(b.MachineID, SignalUp, ses)
+	return agentv1.SessionResponse{SessionID: ses.ID, Secret: secret, MachineID: b.MachineID, WorkflowID: b.WorkflowID, ServerTime: now}, nil
+}
+
+// alarm tells the workflow that somebody else holds its token, unless the boot was simply over.
+func (s *Service) alarm(b *app.Boot, remote string) {
+	if !b.Revoked.IsZero() {
+		s.event("warn", "agent.refused", b.MachineID, b.WorkflowID, fmt.Sprintf("a machine at %s came with the token of a boot that is over", remote))
+		return
+	}
+	err := app.Errorf(app.Conflict, "boot-token-reused", "the boot token of this power-on was traded a second time, from %s", remote).
+		Do("check that no other machine uses this machine's address on the provisioning network, then retry")
+	s.event("error", "agent.alarm", b.MachineID, b.WorkflowID, err.Message)
+	s.cfg.Signal(b.MachineID, SignalAlarm, err)
+}
+
+func firmware(s string) app.Firmware {
+	if s == string(app.FirmwareUEFI) {
+		return app.FirmwareUEFI
+	}
+	return app.FirmwareBIOS
+}
+
+func limit(s string, n int) string {
+	if len(s) > n {
+		return s[:n]
+	}
+	return s
+}
+
+// auth finds the session of a call by its bearer secret. A session that ended gives a nil live and no error.
+func (s *Service) auth(ctx context.Context, id, secret string) (*app.AgentSession, *live, error) {
+	ses, err := s.cfg.Store.AgentSession(ctx, id)
+	if err != nil || !hmac.Equal([]byte(ses.SecretHash), []byte(hash(secret))) {
+		return nil, nil, app.Errorf(app.Unauthenticated, "session-unknown", "no such agent session")
+	}
+	if !ses.Ended.IsZero() {
+		s.mu.Lock()
+		delete(s.sessions, id)
+		s.mu.Unlock()
+		return ses, nil, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.sessions[id]
+	if l == nil { // this process restarted: the agent's next poll tells its table
+		l = newLive()
+		s.sessions[id] = l
+	}
+	l.seen = s.cfg.Now()
+	return ses, l, nil
+}
+
+// Poll waits up to agentv1.PollSeconds for commands. The agent's table of attempts replaces ours.
+func (s *Service) Poll(ctx context.Context, req agentv1.PollRequest, secret string) (agentv1.PollResponse, error) {
+	ses, l, err := s.auth(ctx, req.SessionID, secret)
+	if err != nil {
+		return agentv1.PollResponse{}, err
+	}
+	if l == nil || ses.BootID != limit(req.BootID, 64) {
+		return agentv1.PollResponse{ServerTime: s.cfg.Now().UTC(), Bye: true}, nil
+	}
+	s.learn(l, req.Attempts)
+	timer := time.NewTimer(agentv1.PollSeconds * time.Second)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		resp := agentv1.PollResponse{ServerTime: s.cfg.Now().UTC()}
+		for key, c := range l.pending {
+			if _, known := l.attempts[key]; !known && !l.sent[key] {
+				resp.Commands = append(resp.Commands, c)
+				l.sent[key] = true
+			}
+		}
+		for key := range l.cancel {
+			resp.Cancel = append(resp.Cancel, key)
+			delete(l.cancel, key)
+		}
+		changed := l.changed
+		l.seen = s.cfg.Now()
+		s.mu.Unlock()
+		if len(resp.Commands)+len(resp.Cancel) > 0 {
+			return resp, nil
+		}
+		select {
+		case <-changed:
+			if now, err := s.cfg.Store.AgentSession(ctx, req.SessionID); err != nil || !now.Ended.IsZero() {
+				return agentv1.PollResponse{ServerTime: s.cfg.Now().UTC(), Bye: true}, nil
+			}
+		case <-timer.C:
+			return resp, nil
+		case <-ctx.Done():
+			return resp, ctx.Err()
+		}
+	}
+}
+
+// learn takes over the agent's table. A command sent in a poll whose answer was lost is not in it: it is sent again.
+func (s *Service) learn(l *live, table []agentv1.AttemptState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.polled = true
+	clear(l.sent)
+	for i, a := range table {
+		if i == 256 {
+			break
+		}
+		l.attempts[a.Key] = a
+	}
+	l.wake()
+}
+
+// Progress takes a report about a running attempt.
+func (s *Service) Progress(ctx context.Context, r agentv1.ProgressReport, secret string) (agentv1.Ack, error) {
+	_, l, err := s.auth(ctx, r.SessionID, secret)
+	if err != nil || l == nil {
+		return agentv1.Ack{}, err
+	}
+	s.mu.Lock()
+	f := l.progress[r.Key]
+	s.mu.Unlock()
+	if f != nil {
+		f(r)
+	}
+	return agentv1.Ack{OK: true}, nil
+}
+
+// Result takes the end of an attempt.
+func (s *Service) Result(ctx context.Context, r agentv1.ResultReport, secret string) (agentv1.Ack, error) {
+	_, l, err := s.auth(ctx, r.SessionID, secret)
+	if err != nil || l == nil {
+		return agentv1.Ack{OK: err == nil}, err
+	}
+	s.mu.Lock()
+	l.attempts[r.Attempt.Key] = r.Attempt
+	l.wake()
+	s.mu.Unlock()
+	return agentv1.Ack{OK: true}, nil
+}
+
+// Log puts lines of the agent on the machine's timeline: at most 100 of 1 KiB each a call.
+func (s *Service) Log(ctx context.Context, r agentv1.LogReport, secret string) (agentv1.Ack, error) {
+	ses, _, err := s.auth(ctx, r.SessionID, secret)
+	if err != nil {
+		return agentv1.Ack{}, err
+	}
+	for i, line := range r.Lines {
+		if i == 100 {
+			break
+		}
+		s.event("info", "agent.log", ses.MachineID, ses.WorkflowID, limit(line, 1024))
+	}
+	return agentv1.Ack{OK: true}, nil
+}

@@ -1,0 +1,59 @@
+package app
+
+import (
+	"context"
+	"time"
+)
+
+// Boot is one permission to netboot into the ramdisk: minted for a machine, a workflow and a power-on. Its token is
+// derived from Key and never stored.
+type Boot struct {
+	Key        string // in the boot-data URL; 80 random bits
+	MachineID  string
+	WorkflowID string
+	MAC        MAC      // the port expected to netboot; "" any
+	Address    string   // the site's address as that machine's network sees it, fixed when the boot is minted
+	Rescue     []string // authorized keys; nil: not a rescue boot
+	IsRescue   bool
+	Created    time.Time
+	Spent      time.Time // when the agent traded the token
+	Revoked    time.Time // when the workflow moved on
+}
+
+// AgentSession is what a token was traded for. It dies with its boot.
+type AgentSession struct {
+	ID         string
+	SecretHash string // hex SHA-256
+	BootKey    string
+	MachineID  string
+	WorkflowID string
+	BootID     string // the kernel's boot id
+	Firmware   Firmware
+	Created    time.Time
+	Ended      time.Time
+}
+
+// PhoneHome is the one-time address an installed OS calls.
+type PhoneHome struct {
+	SecretHash string // hex SHA-256 of the secret in the path
+	MachineID  string
+	WorkflowID string
+	Created    time.Time
+}
+
+// AgentStore keeps boots, sessions and phone-home addresses.
+type AgentStore interface {
+	// CreateBoot stores a boot and revokes every other live boot of its machine and ends its sessions, in one transaction.
+	CreateBoot(ctx context.Context, b *Boot) error
+	Boot(ctx context.Context, key string) (*Boot, error)
+	LiveBoot(ctx context.Context, machineID string) (*Boot, error) // not revoked; NotFound
+	RevokeBoots(ctx context.Context, machineID string) error       // and ends its sessions
+	// SpendBoot marks a boot spent and stores its session in one transaction; a Conflict when it was spent or revoked.
+	SpendBoot(ctx context.Context, s *AgentSession, at time.Time) error
+	AgentSession(ctx context.Context, id string) (*AgentSession, error)
+	LiveAgentSession(ctx context.Context, machineID string) (*AgentSession, error) // not ended; NotFound
+
+	PutPhoneHome(ctx context.Context, p *PhoneHome) error
+	PhoneHome(ctx context.Context, secretHash string) (*PhoneHome, error)
+	DeletePhoneHomes(ctx context.Context, machineID string) error
+}
