@@ -53,7 +53,10 @@ type Rescue struct {
 
 // SessionRequest trades the token for a session.
 type SessionRequest struct {
-	Token    string   `json:"token"`
+	Token string `json:"token"`
+	// Nonce is 32 random bytes in hex, made once per boot before the first trade and kept by the agent. The same token with
+	// the same nonce and boot id gets the same session again, so that a lost answer is not taken for a second trade.
+	Nonce    string   `json:"nonce,omitempty"`
 	BootID   string   `json:"bootId"` // /proc/sys/kernel/random/boot_id
 	MACs     []string `json:"macs"`
 	UUID     string   `json:"uuid,omitempty"` // as /sys/class/dmi/id/product_uuid spells it
@@ -107,18 +110,24 @@ const SigningContext = "bcd-agent-command-v1\x00"
 // Command is an order to the agent. The agent refuses one of another machine, session or workflow, one past NotAfter by
 // server time, one whose PayloadSHA256 is not the payload's, and never runs a Key twice.
 type Command struct {
-	Key           string          `json:"key"`
-	Kind          string          `json:"kind"`
-	MachineID     string          `json:"machineId"`
-	SessionID     string          `json:"sessionId"`
-	WorkflowID    string          `json:"workflowId"`
-	StepID        string          `json:"stepId"`
-	Attempt       int             `json:"attempt"`
+	Key        string `json:"key"`
+	Kind       string `json:"kind"`
+	MachineID  string `json:"machineId"`
+	SessionID  string `json:"sessionId"`
+	WorkflowID string `json:"workflowId"`
+	StepID     string `json:"stepId"`
+	Attempt    int    `json:"attempt"`
+	// Run counts from 0 and is raised by the site only after it settled that an attempt which ended with
+	// ReasonAgentRestarted may run again under its key. The agent runs a known Key again in no other case.
+	Run           int             `json:"run,omitempty"`
 	NotAfter      time.Time       `json:"notAfter"`
 	TraceParent   string          `json:"traceparent,omitempty"`
 	Payload       json.RawMessage `json:"payload,omitempty"`
 	PayloadSHA256 string          `json:"payloadSha256"` // hex
 }
+
+// ReasonAgentRestarted is the reason of an attempt that was running when the agent died: its end is unknown.
+const ReasonAgentRestarted = "agent-restarted"
 
 // Error is a failure on the agent, in the words of app.Error.
 type Error struct {
@@ -160,7 +169,7 @@ type Ack struct {
 // Command kinds the agent serves.
 const (
 	KindInventory = "agent.inventory" // no payload → Inventory
-	KindSetClock  = "agent.set-clock" // SetClock → {}
+	KindSetClock  = "agent.set-clock" // SetClock → SetClockResult
 	KindWrite     = "agent.write"     // Write → WriteResult
 	KindVerify    = "agent.verify"    // Write → WriteResult: reads back without writing
 	KindConfigure = "agent.configure" // Configure → {}: seed partition, kernel arguments of the installed loader
@@ -172,6 +181,12 @@ const (
 
 // SetClock carries nothing: the agent uses the server-time offset it keeps.
 type SetClock struct{}
+
+// SetClockResult is the time that was read back from the system clock.
+type SetClockResult struct {
+	Time time.Time `json:"time"`
+	RTC  bool      `json:"rtc"` // the hardware clock holds it too; false on machines without one
+}
 
 // DiskTarget names the one disk an order is for. Every field that is set must match, and exactly one disk may match.
 type DiskTarget struct {
