@@ -140,6 +140,7 @@ type Deployment struct {
 	Alive      time.Time `json:"alive,omitzero"`      // first sign of the OS
 	PhonedHome time.Time `json:"phonedHome,omitzero"` // the installed OS called its one-time address
 	Heartbeat  time.Time `json:"heartbeat,omitzero"`  // last call
+	BootID     string    `json:"bootId,omitempty"`    // the kernel's boot id in the last call
 	ColdBoot   time.Time `json:"coldBootProven,omitzero"`
 	Confirmed  bool      `json:"confirmed"`
 }

@@ -56,6 +56,7 @@ type live struct {
 	cancel   map[string]bool
 	progress map[string]func(agentv1.ProgressReport)
 	polled   bool          // since this process started
+	alarm    error         // somebody else came with this session's token
 	seen     time.Time     // last call of any kind
 	changed  chan struct{} // closed and replaced on every change
 }

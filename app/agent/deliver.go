@@ -35,8 +35,11 @@ func (s *Service) Deliver(ctx context.Context, c workflow.Command, progress func
 	for {
 		s.mu.Lock()
 		a, known := l.attempts[c.Key]
-		changed := l.changed
+		changed, alarm := l.changed, l.alarm
 		s.mu.Unlock()
+		if alarm != nil {
+			return nil, alarm
+		}
 		if known && a.State != "running" {
 			return a.Result, fault(a)
 		}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/hmac"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -24,14 +25,21 @@ func (s *Service) Session(ctx context.Context, req agentv1.SessionRequest, remot
 		return none, err
 	}
 	now := s.cfg.Now().UTC()
-	secret := app.NewID("as") + app.NewID("")
+	// Both come from the boot, the agent's nonce and the kernel's boot id: the same trade, repeated because its answer was
+	// lost, finds the same session; any other trade does not.
+	trade := key + "\x00" + req.Nonce + "\x00" + req.BootID
+	secret := hex.EncodeToString(derive(s.cfg.SiteKey, "agent-session-secret", trade))
 	ses := &app.AgentSession{
-		ID: app.NewID("ses"), SecretHash: hash(secret), BootKey: key, MachineID: b.MachineID, WorkflowID: b.WorkflowID,
+		ID: "ses-" + hex.EncodeToString(derive(s.cfg.SiteKey, "agent-session-id", trade)[:10]), SecretHash: hash(secret), BootKey: key, MachineID: b.MachineID, WorkflowID: b.WorkflowID,
 		BootID: limit(req.BootID, 64), Firmware: firmware(req.Firmware), Created: now,
 	}
+	resp := agentv1.SessionResponse{SessionID: ses.ID, Secret: secret, MachineID: b.MachineID, WorkflowID: b.WorkflowID, ServerTime: now}
 	if err := s.cfg.Store.SpendBoot(ctx, ses, now); err != nil {
+		if old, oerr := s.cfg.Store.AgentSession(ctx, ses.ID); oerr == nil && old.Ended.IsZero() && req.Nonce != "" {
+			return resp, nil
+		}
 		if app.CodeOf(err) == app.Conflict {
-			s.alarm(b, remote)
+			s.alarm(ctx, b, remote)
 		}
 		return none, err
 	}
@@ -41,11 +49,11 @@ func (s *Service) Session(ctx context.Context, req agentv1.SessionRequest, remot
 	s.mu.Unlock()
 	s.event("info", "agent.up", b.MachineID, b.WorkflowID, fmt.Sprintf("the agent of the ramdisk is up at %s (%s firmware)", remote, ses.Firmware))
 	s.cfg.Signal(b.MachineID, SignalUp, ses)
-	return agentv1.SessionResponse{SessionID: ses.ID, Secret: secret, MachineID: b.MachineID, WorkflowID: b.WorkflowID, ServerTime: now}, nil
+	return resp, nil
 }
 
 // alarm tells the workflow that somebody else holds its token, unless the boot was simply over.
-func (s *Service) alarm(b *app.Boot, remote string) {
+func (s *Service) alarm(ctx context.Context, b *app.Boot, remote string) {
 	if !b.Revoked.IsZero() {
 		s.event("warn", "agent.refused", b.MachineID, b.WorkflowID, fmt.Sprintf("a machine at %s came with the token of a boot that is over", remote))
 		return
@@ -53,6 +61,14 @@ func (s *Service) alarm(b *app.Boot, remote string) {
 	err := app.Errorf(app.Conflict, "boot-token-reused", "the boot token of this power-on was traded a second time, from %s", remote).
 		Do("check that no other machine uses this machine's address on the provisioning network, then retry")
 	s.event("error", "agent.alarm", b.MachineID, b.WorkflowID, err.Message)
+	if ses, serr := s.cfg.Store.LiveAgentSession(ctx, b.MachineID); serr == nil {
+		s.mu.Lock()
+		if l := s.sessions[ses.ID]; l != nil {
+			l.alarm = err
+			l.wake()
+		}
+		s.mu.Unlock()
+	}
 	s.cfg.Signal(b.MachineID, SignalAlarm, err)
 }
 

@@ -1,0 +1,145 @@
+// Package commission boots a machine into the ramdisk, takes its inventory and leaves it powered off and ready.
+package commission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/workflow"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+)
+
+// Verb is the name of the workflow.
+const Verb = "commission"
+
+const kindSave = "commission.save"
+
+// Verbs commissions machines.
+type Verbs struct{ p *metal.Ports }
+
+// New registers the verb.
+func New(p *metal.Ports) *Verbs {
+	v := &Verbs{p}
+	p.Flows.Register(workflow.Kind{Name: kindSave, Budget: metal.BMCCall, Run: v.save})
+	p.Flows.RegisterVerb(workflow.Verb{
+		Name: Verb, Version: 1,
+		Begin: func(m *app.Machine, w *workflow.Workflow) error {
+			if err := metal.From(m, Verb, false, app.StateEnrolled, app.StateReady, app.StateFailed); err != nil {
+				return err
+			}
+			metal.Enter(m, w, app.StateCommissioning, p.Now().UTC())
+			return nil
+		},
+		End: func(m *app.Machine, w *workflow.Workflow) error {
+			metal.Leave(m, w, app.StateReady, false, p.Now().UTC())
+			return nil
+		},
+		Cleanup: p.PowerDown,
+	})
+	return v
+}
+
+// Start starts commissioning a machine.
+func (v *Verbs) Start(ctx context.Context, actor, machineID string) (*workflow.Workflow, error) {
+	m, err := v.p.Machines.Machine(ctx, machineID)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.p.Supports(ctx, m, metal.NetbootOperations...); err != nil {
+		return nil, err
+	}
+	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: Steps()})
+}
+
+// Steps is the plan.
+func Steps() []workflow.Step {
+	return append(metal.Netboot(),
+		metal.OnAgent("inventory", "Take the inventory", agentv1.KindInventory, nil),
+		workflow.Step{ID: "save", Title: "Store the inventory", Kind: kindSave, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
+		workflow.Step{ID: "revoke", Title: "Withdraw the permission to netboot", Kind: metal.KindRevoke, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
+		metal.Power("off-again", "Power off", "off"),
+	)
+}
+
+// save stores the inventory and what it says about the machine's identity.
+func (v *Verbs) save(ctx context.Context, s workflow.StepContext) (any, error) {
+	var raw json.RawMessage
+	if !s.Result("inventory", &raw) {
+		return nil, app.Errorf(app.Internal, "no-inventory", "the inventory step left no result")
+	}
+	var inv agentv1.Inventory
+	if err := json.Unmarshal(raw, &inv); err != nil {
+		return nil, app.Errorf(app.InvalidInput, "bad-inventory", "the agent's inventory cannot be read: %w", err)
+	}
+	id := s.Command().MachineID
+	if err := v.p.Machines.SetInventory(ctx, id, raw); err != nil {
+		return nil, err
+	}
+	m, err := v.p.Machines.UpdateMachine(ctx, id, func(m *app.Machine) error { return Apply(m, &inv) })
+	if err != nil {
+		return nil, err
+	}
+	s.Log("inventory: %d CPUs, %d bytes of memory, %d disks, %d network ports", m.Summary.CPUs, m.Summary.MemoryBytes, m.Summary.Disks, len(m.NICs))
+	return map[string]any{"partial": inv.Partial}, nil
+}
+
+// Apply writes what an inventory says onto a machine. Every string in it is firmware's and is cut to size; a UUID that
+// contradicts a known one is an error, because it means another machine answered.
+func Apply(m *app.Machine, inv *agentv1.Inventory) error {
+	u, _ := app.ParseUUID(inv.System.UUID) // a malformed UUID identifies nothing
+	if u != "" && m.UUID != "" && !m.UUID.Same(u) {
+		return app.Errorf(app.Conflict, "another-machine", "the machine that answered has UUID %s, %s is enrolled with %s", u, m.Name, m.UUID).
+			Do("check which BMC belongs to which machine")
+	}
+	if u != "" {
+		m.UUID = u
+	}
+	m.Vendor, m.Model, m.Serial = cut(inv.System.Manufacturer), cut(inv.System.Product), app.CleanSerial(cut(inv.System.Serial))
+	m.Firmware = app.FirmwareBIOS
+	if inv.Firmware == string(app.FirmwareUEFI) {
+		m.Firmware = app.FirmwareUEFI
+	}
+	applyNICs(m, inv)
+	sum := app.HardwareSummary{MemoryBytes: inv.Memory.Bytes}
+	for _, c := range inv.CPUs {
+		sum.CPUs += c.Threads
+		sum.CPUModel = cut(c.Model)
+	}
+	for _, d := range inv.Disks {
+		if !d.Removable && !d.Virtual {
+			sum.Disks++
+			sum.DiskBytes += d.Bytes
+		}
+	}
+	m.Summary = sum
+	return nil
+}
+
+func applyNICs(m *app.Machine, inv *agentv1.Inventory) {
+	known := map[app.MAC]int{}
+	for i, n := range m.NICs {
+		known[n.MAC] = i
+	}
+	for _, n := range inv.NICs {
+		mac, err := app.ParseMAC(n.MAC)
+		if err != nil || n.BMCUSB || n.Virtual {
+			continue
+		}
+		i, ok := known[mac]
+		if !ok {
+			m.NICs = append(m.NICs, app.NIC{MAC: mac, Source: "inventory"})
+			i = len(m.NICs) - 1
+		}
+		m.NICs[i].Name, m.NICs[i].Confirmed, m.NICs[i].Boot = cut(n.Name), true, n.Boot
+	}
+}
+
+func cut(s string) string {
+	if len(s) > 128 {
+		return fmt.Sprintf("%.128s", s)
+	}
+	return s
+}

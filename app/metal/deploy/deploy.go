@@ -1,0 +1,253 @@
+// Package deploy writes an image to a machine's disk and waits until the installed operating system says that it runs.
+//
+// Success is said by the operating system, never by the agent: alive (any frame of it), phoned home, or silent. Alive but
+// not phoned home ends as "deployed, not confirmed". Only silence may power-cycle the machine, once.
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/workflow"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+)
+
+// Verb is the name of the workflow.
+const Verb = "deploy"
+
+// Config is what deploy needs beyond the shared ports.
+type Config struct {
+	Images   app.ImageStore
+	Profiles app.ProfileStore
+	// IndexPath is where the boot-file listener serves an image's chunk index.
+	IndexPath func(img *app.Image) string
+	// PhoneHome makes the one-time address of a workflow: the same for every call.
+	PhoneHome func(ctx context.Context, m *app.Machine, workflowID string) (url string, err error)
+}
+
+// Verbs deploys machines.
+type Verbs struct {
+	p   *metal.Ports
+	cfg Config
+}
+
+// plan is the workflow's input: what was decided before anything happened.
+type plan struct {
+	Spec     app.DeploySpec     `json:"spec"`
+	Target   agentv1.DiskTarget `json:"target"`
+	Disk     app.DiskID         `json:"disk"`
+	ImageID  string             `json:"imageId"`
+	Image    string             `json:"imageName"`
+	Index    string             `json:"indexSha256"`
+	Kexec    bool               `json:"kexec"`
+	Args     string             `json:"kernelArgs,omitempty"` // of the profile and the spec
+	Hostname string             `json:"hostname"`
+}
+
+// New registers the verb and its steps.
+func New(p *metal.Ports, cfg Config) *Verbs {
+	v := &Verbs{p, cfg}
+	v.register()
+	p.Flows.RegisterVerb(workflow.Verb{
+		Name: Verb, Version: 1,
+		Begin: func(m *app.Machine, w *workflow.Workflow) error {
+			if err := metal.From(m, Verb, true, app.StateReady); err != nil {
+				return err
+			}
+			metal.Enter(m, w, app.StateDeploying, p.Now().UTC())
+			return nil
+		},
+		End:     v.end,
+		Cleanup: v.cleanup,
+	})
+	return v
+}
+
+// Start checks everything that can be checked before the first byte and starts the workflow.
+func (v *Verbs) Start(ctx context.Context, actor, machineID string, spec app.DeploySpec) (*workflow.Workflow, error) {
+	m, err := v.p.Machines.Machine(ctx, machineID)
+	if err != nil {
+		return nil, err
+	}
+	if err := metal.From(m, Verb, true, app.StateReady); err != nil {
+		return nil, err
+	}
+	pl, img, err := v.plan(ctx, m, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.p.Supports(ctx, m, metal.NetbootOperations...); err != nil {
+		return nil, err
+	}
+	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: v.steps(pl, img), Input: pl})
+}
+
+// plan resolves image, disk, host name, kernel arguments and the way the system is first entered.
+func (v *Verbs) plan(ctx context.Context, m *app.Machine, spec app.DeploySpec) (plan, *app.Image, error) {
+	img, err := v.image(ctx, m, spec.Image)
+	if err != nil {
+		return plan{}, nil, err
+	}
+	raw, _, err := v.p.Machines.Inventory(ctx, m.ID)
+	if err != nil {
+		return plan{}, nil, err
+	}
+	var inv agentv1.Inventory
+	if err := json.Unmarshal(raw, &inv); err != nil {
+		return plan{}, nil, app.Errorf(app.Conflict, "bad-inventory", "the stored inventory cannot be read: %w", err).Do("commission %s again", m.Name)
+	}
+	d, err := PickDisk(&inv, spec.Disk, img)
+	if err != nil {
+		return plan{}, nil, err
+	}
+	if err := checkSpec(&spec, m); err != nil {
+		return plan{}, nil, err
+	}
+	pl := plan{Spec: spec, Target: Target(d), Disk: Identity(d), ImageID: img.ID, Image: img.Name, Index: img.Index, Hostname: spec.Hostname, Args: spec.KernelArgs}
+	proven := m.KexecOK
+	if m.Profile != "" {
+		prof, err := v.cfg.Profiles.Profile(ctx, m.Profile)
+		if err != nil {
+			return plan{}, nil, err
+		}
+		proven = proven || prof.KexecOK
+		pl.Args = join(prof.KernelArgs, spec.KernelArgs)
+	}
+	pl.Kexec = proven
+	if spec.Kexec != nil {
+		pl.Kexec = *spec.Kexec
+	}
+	return pl, img, nil
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + " " + b
+}
+
+func (v *Verbs) image(ctx context.Context, m *app.Machine, id string) (*app.Image, error) {
+	img, err := v.cfg.Images.Image(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if img.State != "ready" {
+		return nil, app.Errorf(app.Conflict, "image-not-ready", "image %s is %s", img.Name, img.State).At("image").Do("wait for its import, or choose another")
+	}
+	if m.Firmware == app.FirmwareUEFI && !img.Layout.UEFI {
+		return nil, app.Errorf(app.InvalidInput, "no-esp", "%s boots by UEFI and image %s has no EFI system partition with a loader", m.Name, img.Name).
+			At("image").Do("use an image with an ESP, or set the machine to BIOS boot and commission it again")
+	}
+	if m.Firmware == app.FirmwareBIOS && !img.Layout.BIOS {
+		return nil, app.Errorf(app.InvalidInput, "no-bios-boot", "%s boots by BIOS and image %s has no BIOS boot code", m.Name, img.Name).
+			At("image").Do("use an image that boots by BIOS, or set the machine to UEFI boot and commission it again")
+	}
+	return img, nil
+}
+
+func checkSpec(spec *app.DeploySpec, m *app.Machine) error {
+	if spec.Hostname == "" {
+		spec.Hostname = m.Name
+	}
+	if err := app.ValidName("hostname", spec.Hostname); err != nil {
+		return err
+	}
+	if err := app.ValidLine("kernelArgs", spec.KernelArgs, 1024); err != nil {
+		return err
+	}
+	if len(spec.UserData) > 64<<10 {
+		return app.Invalid("userData", "is %d bytes long, the limit is %d", len(spec.UserData), 64<<10)
+	}
+	if len(spec.SSHKeys) > 64 {
+		return app.Invalid("sshKeys", "holds %d keys, the limit is 64", len(spec.SSHKeys))
+	}
+	for _, k := range spec.SSHKeys {
+		if err := app.ValidLine("sshKeys", k, 16<<10); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// steps is the workflow for a plan.
+func (v *Verbs) steps(pl plan, img *app.Image) []workflow.Step {
+	var uuids []string
+	for _, p := range img.Layout.Partitions {
+		if p.FSUUID != "" {
+			uuids = append(uuids, p.FSUUID)
+		}
+	}
+	write := metal.OnAgent("write", "Write and read back "+img.Name, agentv1.KindWrite, agentv1.Write{
+		Disk: pl.Target, ImageID: img.ID, IndexURL: v.cfg.IndexPath(img), IndexSHA256: img.Index, RawBytes: img.RawBytes,
+		SectorSize: img.Layout.SectorSize, FSUUIDs: uuids, WipeOthers: pl.Spec.WipeOthers,
+	})
+	write.RetrySafe, write.Destructive, write.Rewrites = false, true, true
+	write.Stall = app.Duration(metal.WriteStall)
+	steps := append(metal.Netboot(),
+		site("claim", "Note which disk will be written", kindClaim, time.Minute),
+		write,
+		site("written", "Note that the image was read back", kindWritten, time.Minute),
+		metal.OnAgent("configure", "Write the seed and kernel arguments", agentv1.KindConfigure, nil),
+	)
+	if pl.Kexec {
+		steps = append(steps,
+			site("revoke", "Withdraw the permission to netboot", kindExpectOS, time.Minute),
+			metal.OnAgent("kexec", "Jump into the installed system", agentv1.KindKexecLoad, agentv1.Kexec{Disk: pl.Target, KernelArgs: pl.Args}),
+		)
+		steps[len(steps)-1].RetrySafe = false
+	} else {
+		steps = append(steps, coldBoot("")...)
+	}
+	steps = append(steps,
+		site("alive", "Wait for the first sign of the system", kindAlive, metal.OSAlive),
+		site("home", "Wait for the system to say that it runs", kindHome, metal.OSPhonedHome),
+	)
+	if pl.Kexec && pl.Spec.ColdProof {
+		steps = append(steps, metal.Shutdown("proof-off", "Power off, to prove a cold boot"),
+			metal.BootDevice("proof-disk", "Boot from the disk from now on", "disk", true),
+			metal.Power("proof-on", "Power on", "on"),
+			site("proof", "Wait for the cold-booted system", kindProof, metal.OSPhonedHome))
+	}
+	return steps
+}
+
+// coldBoot is off, disk, on: a reset cannot be checked.
+func coldBoot(prefix string) []workflow.Step {
+	return []workflow.Step{
+		site(prefix+"revoke", "Withdraw the permission to netboot", kindExpectOS, time.Minute),
+		metal.Power(prefix+"disk-off", "Power off", "off"),
+		metal.BootDevice(prefix+"boot-disk", "Boot from the disk from now on", "disk", true),
+		metal.Power(prefix+"disk-on", "Power on", "on"),
+	}
+}
+
+func site(id, title, kind string, budget time.Duration) workflow.Step {
+	return workflow.Step{ID: id, Title: title, Kind: kind, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true, Budget: app.Duration(budget)}
+}
+
+func (v *Verbs) end(m *app.Machine, w *workflow.Workflow) error {
+	metal.Leave(m, w, app.StateDeployed, metal.Reached(w, "write"), v.p.Now().UTC())
+	if w.State != workflow.Done {
+		return nil
+	}
+	if m.Deployment != nil && !m.Deployment.Confirmed {
+		m.StateReason = "deployed, not confirmed: the system shows signs of life but did not call home"
+	}
+	if m.Deployment != nil && m.Deployment.BootPath == "kexec" && m.Deployment.Confirmed {
+		m.KexecOK = true
+	}
+	return nil
+}
+
+// cleanup leaves a machine whose system was already entered running: it may be somebody's evidence.
+func (v *Verbs) cleanup(ctx context.Context, s workflow.StepContext) error {
+	w := s.Workflow()
+	if metal.Reached(&w, "alive") {
+		return v.p.Boots.Revoke(ctx, s.Command().MachineID)
+	}
+	return v.p.PowerDown(ctx, s)
+}

@@ -1,0 +1,174 @@
+// Package release wipes the disks that a machine's deploys wrote, proves it, and gives the machine back.
+package release
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/workflow"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+)
+
+// Verb is the name of the workflow.
+const Verb = "release"
+
+const kindProof = "release.proof"
+
+// Options of a release.
+type Options struct {
+	// Disks names further disks to wipe, by serial or WWN. Disks that deploys of the machine wrote are always wiped.
+	Disks []app.DiskRule `json:"disks,omitempty"`
+	// Confirm is the machine's name, typed by the operator: what was on the disks is gone after this.
+	Confirm string `json:"confirm"`
+}
+
+// Verbs releases machines.
+type Verbs struct{ p *metal.Ports }
+
+// New registers the verb.
+func New(p *metal.Ports) *Verbs {
+	v := &Verbs{p}
+	p.Flows.Register(workflow.Kind{Name: kindProof, Budget: time.Minute, Run: v.proof})
+	p.Flows.RegisterVerb(workflow.Verb{
+		Name: Verb, Version: 1,
+		Begin: func(m *app.Machine, w *workflow.Workflow) error {
+			if err := metal.From(m, Verb, true, app.StateDeployed, app.StateFailed); err != nil {
+				return err
+			}
+			metal.Enter(m, w, app.StateReleasing, p.Now().UTC())
+			return nil
+		},
+		End: func(m *app.Machine, w *workflow.Workflow) error {
+			metal.Leave(m, w, app.StateReady, metal.Reached(w, "wipe"), p.Now().UTC())
+			if w.State == workflow.Done {
+				m.Deployment, m.OwnDisks = nil, nil
+			}
+			return nil
+		},
+		Cleanup: p.PowerDown,
+	})
+	return v
+}
+
+// Start starts a release.
+func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (*workflow.Workflow, error) {
+	m, err := v.p.Machines.Machine(ctx, machineID)
+	if err != nil {
+		return nil, err
+	}
+	if err := metal.From(m, Verb, true, app.StateDeployed, app.StateFailed); err != nil {
+		return nil, err
+	}
+	if o.Confirm != m.Name {
+		return nil, app.Invalid("confirm", "releasing wipes the disks of %s for good", m.Name).Do("type the machine's name to confirm")
+	}
+	targets, err := v.targets(ctx, m, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.p.Supports(ctx, m, metal.NetbootOperations...); err != nil {
+		return nil, err
+	}
+	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: steps(targets), Input: o})
+}
+
+func steps(targets []agentv1.DiskTarget) []workflow.Step {
+	var out []workflow.Step
+	if len(targets) > 0 {
+		wipe := metal.OnAgent("wipe", fmt.Sprintf("Wipe %d disk(s) and look for what was planted", len(targets)), agentv1.KindWipe, agentv1.Wipe{Disks: targets})
+		wipe.RetrySafe, wipe.Destructive, wipe.Rewrites = false, true, true
+		wipe.Stall = app.Duration(metal.WriteStall)
+		out = append(metal.Netboot(), wipe,
+			workflow.Step{ID: "proof", Title: "Check the proof of each disk", Kind: kindProof, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true})
+	}
+	return append(out,
+		workflow.Step{ID: "revoke", Title: "Withdraw the permission to netboot", Kind: metal.KindRevoke, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
+		metal.Power("off-again", "Power off", "off"))
+}
+
+// targets lists the disks to wipe: those our deploys wrote and those the operator named. A disk of ours that the last
+// inventory does not show is refused, because it would leave unwiped.
+func (v *Verbs) targets(ctx context.Context, m *app.Machine, o Options) ([]agentv1.DiskTarget, error) {
+	if len(m.OwnDisks)+len(o.Disks) == 0 {
+		return nil, nil
+	}
+	raw, _, err := v.p.Machines.Inventory(ctx, m.ID)
+	if err != nil {
+		return nil, err
+	}
+	var inv agentv1.Inventory
+	if err := json.Unmarshal(raw, &inv); err != nil {
+		return nil, app.Errorf(app.Conflict, "bad-inventory", "the stored inventory cannot be read: %w", err).Do("commission %s again", m.Name)
+	}
+	var out []agentv1.DiskTarget
+	seen := map[string]bool{}
+	for _, rule := range append(ownRules(m), o.Disks...) {
+		d, err := one(&inv, rule)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[d.Name] {
+			seen[d.Name] = true
+			out = append(out, target(d))
+		}
+	}
+	return out, nil
+}
+
+func ownRules(m *app.Machine) []app.DiskRule {
+	var out []app.DiskRule
+	for _, d := range m.OwnDisks {
+		r := app.DiskRule{Serial: d.Serial, WWN: d.WWN}
+		if d.Serial == "" && d.WWN == "" {
+			r.Name = d.Name
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func one(inv *agentv1.Inventory, r app.DiskRule) (agentv1.Disk, error) {
+	if r.Serial == "" && r.WWN == "" && r.Name == "" {
+		return agentv1.Disk{}, app.Invalid("disks", "a disk to wipe is named by serial, WWN or kernel name")
+	}
+	var fit []agentv1.Disk
+	for _, d := range inv.Disks {
+		if (r.Serial == "" || strings.EqualFold(d.Serial, r.Serial)) && (r.WWN == "" || strings.EqualFold(d.WWN, r.WWN)) && (r.Name == "" || d.Name == r.Name) {
+			fit = append(fit, d)
+		}
+	}
+	if len(fit) != 1 {
+		return agentv1.Disk{}, app.Errorf(app.Conflict, "disk-not-found", "%d disks of the last inventory match serial %q, wwn %q, name %q", len(fit), r.Serial, r.WWN, r.Name).
+			At("disks").Do("name the disk by serial and WWN; if it was removed, override with a reason")
+	}
+	return fit[0], nil
+}
+
+func target(d agentv1.Disk) agentv1.DiskTarget {
+	t := agentv1.DiskTarget{Serial: d.Serial, WWN: d.WWN, Bytes: d.Bytes, SectorSize: d.SectorSize}
+	if d.Serial == "" && d.WWN == "" {
+		t.Name = d.Name
+	}
+	return t
+}
+
+// proof fails the release unless every disk was proven erased.
+func (v *Verbs) proof(_ context.Context, s workflow.StepContext) (any, error) {
+	var r agentv1.WipeResult
+	if !s.Result("wipe", &r) || len(r.Disks) == 0 {
+		return nil, app.Errorf(app.Conflict, "no-proof", "the agent gave no proof of the wipe").Do("retry the wipe")
+	}
+	for _, d := range r.Disks {
+		if !d.Erased {
+			return nil, app.Errorf(app.Conflict, "not-erased", "disk %s (serial %q) was NOT erased: %s", d.Disk.Name, d.Disk.Serial, d.Note).
+				Do("retry the wipe, or take the disk out and destroy it")
+		}
+		s.Log("disk serial %q erased by %s: none of %d planted sentinels was found again", d.Disk.Serial, d.Method, d.Sentinels)
+	}
+	return r, nil
+}

@@ -1,0 +1,93 @@
+// Package rescue boots a machine into the ramdisk's shell and back to where it was.
+package rescue
+
+import (
+	"context"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/workflow"
+)
+
+// Names of the workflows.
+const (
+	Verb = "rescue"
+	Exit = "exit-rescue"
+)
+
+// Options of a rescue.
+type Options struct {
+	AuthorizedKeys []string `json:"authorizedKeys,omitempty"`
+}
+
+// Verbs rescues machines.
+type Verbs struct{ p *metal.Ports }
+
+// New registers both verbs.
+func New(p *metal.Ports) *Verbs {
+	v := &Verbs{p}
+	p.Flows.RegisterVerb(workflow.Verb{Name: Verb, Version: 1, Cleanup: p.PowerDown,
+		Begin: func(m *app.Machine, w *workflow.Workflow) error {
+			if err := metal.From(m, Verb, false, app.StateEnrolled, app.StateReady, app.StateDeployed, app.StateFailed); err != nil {
+				return err
+			}
+			m.Before, m.WorkflowID = m.State, w.ID
+			return nil
+		},
+		End: func(m *app.Machine, w *workflow.Workflow) error {
+			m.WorkflowID = ""
+			if w.State == workflow.Done {
+				m.State, m.StateSince, m.StateReason = app.StateRescue, p.Now().UTC(), ""
+			}
+			return nil // the machine is where it was, powered off: a failed rescue changed nothing else
+		}})
+	p.Flows.RegisterVerb(workflow.Verb{Name: Exit, Version: 1,
+		Begin: func(m *app.Machine, w *workflow.Workflow) error {
+			if err := metal.From(m, Exit, false, app.StateRescue); err != nil {
+				return err
+			}
+			m.WorkflowID = w.ID
+			return nil
+		},
+		End: func(m *app.Machine, w *workflow.Workflow) error {
+			m.WorkflowID = ""
+			if w.State == workflow.Done {
+				m.State, m.Before, m.StateSince, m.StateReason = m.Before, "", p.Now().UTC(), ""
+			}
+			return nil
+		}})
+	return v
+}
+
+// Start boots the rescue shell.
+func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (*workflow.Workflow, error) {
+	m, err := v.p.Machines.Machine(ctx, machineID)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range o.AuthorizedKeys {
+		if err := app.ValidLine("authorizedKeys", k, 16<<10); err != nil {
+			return nil, err
+		}
+	}
+	if err := v.p.Supports(ctx, m, metal.NetbootOperations...); err != nil {
+		return nil, err
+	}
+	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: metal.NetbootRescue(o.AuthorizedKeys), Input: o})
+}
+
+// Leave takes the machine back to where it was: on its disk when it was deployed, else off.
+func (v *Verbs) Leave(ctx context.Context, actor, machineID string) (*workflow.Workflow, error) {
+	m, err := v.p.Machines.Machine(ctx, machineID)
+	if err != nil {
+		return nil, err
+	}
+	steps := []workflow.Step{
+		{ID: "revoke", Title: "Withdraw the permission to netboot", Kind: metal.KindRevoke, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
+		metal.Power("off", "Power off", "off"),
+	}
+	if m.Before == app.StateDeployed {
+		steps = append(steps, metal.BootDevice("boot-disk", "Boot from the disk from now on", "disk", true), metal.Power("on", "Power on", "on"))
+	}
+	return v.p.Flows.Start(ctx, workflow.New{Verb: Exit, MachineID: m.ID, Actor: actor, Steps: steps})
+}
