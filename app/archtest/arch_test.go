@@ -57,6 +57,7 @@ var rooms = map[string][]string{
 	"app/agent":    {"app", "app/workflow", "proto/"},
 	"app/drivers":  {"app", "app/secret", "plugins/driver"},
 	"app/metal":    {"app", "app/workflow", "app/agent", "app/drivers", "plugins/driver", "proto/"},
+	"app/host":     {"app"},
 	"app/archtest": {},
 	// The wiring: the only rooms that know every adapter.
 	"app/site": {"*"},

@@ -1,0 +1,85 @@
+package host
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const udpTable = `   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+  12: 00000000:0043 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 0000000000000000 0
+  13: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4712 2 0000000000000000 0
+ garbage
+  14: zz:0043 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0 0
+`
+
+func tree(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, body := range map[string]string{"net/udp": udpTable, "net/tcp": "x\n", "77/comm": "dnsmasq\n"} {
+		p := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(body), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, "77/fd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("socket:[4711]", filepath.Join(root, "77/fd/3")); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func TestCheckNamesTheProcessThatHoldsAPort(t *testing.T) {
+	socks, err := Sockets(tree(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(socks) != 2 || socks[0].Port != 67 || socks[0].Process != "dnsmasq" || socks[1].Addr != netip.MustParseAddr("127.0.0.1") {
+		t.Fatalf("sockets: %+v", socks)
+	}
+	got := Check(Facts{Sockets: socks, Self: 1, Root: true, ClockOK: true, FreeBytes: 1 << 40,
+		Interfaces: []Interface{{Name: "eth1", Up: true, Addrs: []string{"192.0.2.1/24"}}}}, []Need{{"udp", 67, "DHCP"}, {"udp", 69, "TFTP"}})
+	var all []string
+	for _, f := range got {
+		all = append(all, f.Level+" "+f.Code+" "+f.Message)
+		if f.Level != "ok" && f.WayOut == "" {
+			t.Errorf("%s has no way out", f.Code)
+		}
+	}
+	text := strings.Join(all, "\n")
+	for _, want := range []string{"fail port-taken udp port 67, for DHCP, is held by dnsmasq (pid 77)", "ok port-free udp port 69", "warn rival-service a DNS server"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+func TestCheckRefusesWithoutCapabilities(t *testing.T) {
+	var codes []string
+	for _, f := range Check(Facts{}, nil) {
+		codes = append(codes, f.Code)
+	}
+	got := strings.Join(codes, " ")
+	for _, want := range []string{"capability-missing", "no-interface", "disk-low", "clock-unsynchronised"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in %s", want, got)
+		}
+	}
+}
+
+func TestLookSeesThisHost(t *testing.T) {
+	f, err := Look("/proc", filepath.Join(t.TempDir(), "not", "yet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.FreeBytes <= 0 {
+		t.Errorf("free bytes %d", f.FreeBytes)
+	}
+}

@@ -1,0 +1,211 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/better-compute/bcd/app"
+)
+
+// Installation says where things go. Root is "/" but for tests.
+type Installation struct {
+	Root   string
+	Binary string // the file to install: this executable
+	Out    io.Writer
+	// Run executes a command of the host; exec.CommandContext when nil.
+	Run func(ctx context.Context, name string, args ...string) error
+}
+
+// The places of an installation.
+const (
+	BinaryPath = "/usr/local/bin/bcd"
+	ConfigPath = "/etc/bcd/config.toml"
+	DataDir    = "/var/lib/bcd"
+	UnitPath   = "/etc/systemd/system/bcd.service"
+	account    = "bcd"
+)
+
+// unit keeps the capabilities that sockets need and nothing else (systemd.exec(5)).
+const unit = `[Unit]
+Description=bcd bare-metal provisioning
+Documentation=https://github.com/better-compute/bcd
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+ExecStart=/usr/local/bin/bcd site --config /etc/bcd/config.toml
+User=bcd
+Group=bcd
+StateDirectory=bcd
+StateDirectoryMode=0700
+AmbientCapabilities=CAP_NET_BIND_SERVICE CAP_NET_RAW
+CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_NET_RAW
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+RestrictNamespaces=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK AF_PACKET
+SystemCallArchitectures=native
+UMask=0077
+Restart=on-failure
+RestartSec=2
+TimeoutStopSec=30
+LimitNOFILE=65536
+
+[Install]
+WantedBy=multi-user.target
+`
+
+// config is written only where there is none: an upgrade keeps the operator's.
+const config = `# bcd's configuration. Every line is optional; the values shown are the defaults.
+# Networks, users, images and machines live in the store: see the console.
+
+[site]
+# name = "bcd"
+# data_dir = "/var/lib/bcd"
+
+[listen]
+# console = ":8443"   # HTTPS: browser, API and CLI
+# agent = ":8444"     # HTTPS: machines in the ramdisk
+# boot = ":8080"      # HTTP: boot files and image chunks
+# tftp = ":69"
+`
+
+// Install puts the binary, account, directories, configuration and unit in place. Running it again changes nothing that is
+// already right, and never the configuration.
+func (in Installation) Install(ctx context.Context) error {
+	if in.Root == "/" && os.Geteuid() != 0 {
+		return app.Errorf(app.Forbidden, "not-root", "bcd install needs root").Do("run it with sudo")
+	}
+	if err := in.account(ctx); err != nil {
+		return err
+	}
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+	}{{"/etc/bcd", 0o755}, {DataDir, 0o700}, {"/usr/local/bin", 0o755}} {
+		if err := os.MkdirAll(in.at(d.path), d.mode); err != nil {
+			return fmt.Errorf("making %s: %w", d.path, err)
+		}
+	}
+	if err := in.copyBinary(); err != nil {
+		return err
+	}
+	if err := in.writeOnce(ConfigPath, config, 0o644); err != nil {
+		return err
+	}
+	if err := in.write(UnitPath, unit, 0o644); err != nil {
+		return err
+	}
+	for _, c := range [][]string{{"chown", "-R", account + ":" + account, DataDir}, {"systemctl", "daemon-reload"}, {"systemctl", "enable", "--now", "bcd.service"}} {
+		if err := in.run(ctx, c[0], c[1:]...); err != nil {
+			return err
+		}
+	}
+	in.say("installed: open https://<this host>:8443/ and use the setup code that `journalctl -u bcd` shows")
+	return nil
+}
+
+// Uninstall stops and removes the unit and the binary. Configuration and data stay: they are named, not deleted.
+func (in Installation) Uninstall(ctx context.Context) error {
+	if in.Root == "/" && os.Geteuid() != 0 {
+		return app.Errorf(app.Forbidden, "not-root", "bcd uninstall needs root").Do("run it with sudo")
+	}
+	if _, err := os.Stat(in.at(UnitPath)); err == nil {
+		if err := in.run(ctx, "systemctl", "disable", "--now", "bcd.service"); err != nil {
+			return err
+		}
+	}
+	for _, p := range []string{UnitPath, BinaryPath} {
+		if err := os.Remove(in.at(p)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("removing %s: %w", p, err)
+		}
+	}
+	if err := in.run(ctx, "systemctl", "daemon-reload"); err != nil {
+		return err
+	}
+	in.say("removed the service; %s and %s are kept: delete them by hand if you are sure", ConfigPath, DataDir)
+	return nil
+}
+
+func (in Installation) at(path string) string { return filepath.Join(in.Root, path) }
+
+func (in Installation) say(format string, args ...any) { fmt.Fprintf(in.Out, format+"\n", args...) }
+
+func (in Installation) run(ctx context.Context, name string, args ...string) error {
+	if in.Run != nil {
+		return in.Run(ctx, name, args...)
+	}
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return app.Errorf(app.Internal, "host-command", "%s %v failed: %s: %w", name, args, printable(string(out), 400), err)
+	}
+	return nil
+}
+
+func (in Installation) account(ctx context.Context) error {
+	if in.run(ctx, "getent", "passwd", account) == nil {
+		return nil
+	}
+	in.say("adding the account %s", account)
+	return in.run(ctx, "useradd", "--system", "--home-dir", DataDir, "--shell", "/usr/sbin/nologin", account)
+}
+
+// copyBinary replaces the installed binary by rename, so that a running one keeps its file.
+func (in Installation) copyBinary() error {
+	src, err := os.Open(in.Binary)
+	if err != nil {
+		return fmt.Errorf("opening the binary: %w", err)
+	}
+	defer src.Close()
+	dst := in.at(BinaryPath)
+	if a, err := src.Stat(); err == nil {
+		if b, err := os.Stat(dst); err == nil && os.SameFile(a, b) {
+			return nil
+		}
+	}
+	tmp, err := os.OpenFile(dst+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755)
+	if err != nil {
+		return fmt.Errorf("writing the binary: %w", err)
+	}
+	_, err = io.Copy(tmp, src)
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return errors.Join(fmt.Errorf("writing the binary: %w", err), os.Remove(dst+".new"))
+	}
+	in.say("installing %s", BinaryPath)
+	return os.Rename(dst+".new", dst)
+}
+
+func (in Installation) writeOnce(path, body string, mode os.FileMode) error {
+	if _, err := os.Stat(in.at(path)); err == nil {
+		in.say("keeping %s", path)
+		return nil
+	}
+	return in.write(path, body, mode)
+}
+
+func (in Installation) write(path, body string, mode os.FileMode) error {
+	if old, err := os.ReadFile(in.at(path)); err == nil && string(old) == body {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(in.at(path)), 0o755); err != nil {
+		return fmt.Errorf("making the directory of %s: %w", path, err)
+	}
+	in.say("writing %s", path)
+	if err := os.WriteFile(in.at(path), []byte(body), mode); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func installation(t *testing.T) (Installation, *bytes.Buffer, *[]string) {
+	t.Helper()
+	root, out, ran := t.TempDir(), &bytes.Buffer{}, &[]string{}
+	bin := filepath.Join(root, "bcd-download")
+	if err := os.WriteFile(bin, []byte("ELF"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return Installation{Root: root, Binary: bin, Out: out, Run: func(_ context.Context, name string, args ...string) error {
+		*ran = append(*ran, name+" "+strings.Join(args, " "))
+		return nil
+	}}, out, ran
+}
+
+func TestInstallTwiceKeepsTheConfiguration(t *testing.T) {
+	in, out, _ := installation(t)
+	if err := in.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mine := "[site]\nname = \"mine\"\n"
+	if err := os.WriteFile(filepath.Join(in.Root, ConfigPath), []byte(mine), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	if err := in.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(filepath.Join(in.Root, ConfigPath)); string(got) != mine {
+		t.Errorf("the configuration became %q", got)
+	}
+	if strings.Contains(out.String(), "writing") {
+		t.Errorf("a second install wrote again:\n%s", out)
+	}
+}
+
+func TestUninstallKeepsConfigurationAndData(t *testing.T) {
+	in, _, ran := installation(t)
+	if err := in.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second finds nothing to remove
+		if err := in.Uninstall(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]bool{ConfigPath: true, DataDir: true, UnitPath: false, BinaryPath: false} {
+		if _, err := os.Stat(filepath.Join(in.Root, path)); (err == nil) != want {
+			t.Errorf("%s exists: %v, want %v", path, err == nil, want)
+		}
+	}
+	if n := strings.Count(strings.Join(*ran, "\n"), "disable --now"); n != 1 {
+		t.Errorf("disabled %d times", n)
+	}
+}
