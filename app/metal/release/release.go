@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,9 +23,7 @@ const kindProof = "release.proof"
 // Options of a release.
 type Options struct {
 	// Disks names further disks to wipe, by serial or WWN. Disks that deploys of the machine wrote are always wiped.
-	Disks []app.DiskRule `json:"disks,omitempty"`
-	// Confirm is the machine's name, typed by the operator: what was on the disks is gone after this.
-	Confirm string `json:"confirm"`
+	Disks []app.DiskID `json:"disks,omitempty"`
 }
 
 // Verbs releases machines.
@@ -63,9 +62,6 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (
 	}
 	if err := metal.From(m, Verb, true, app.StateDeployed, app.StateFailed); err != nil {
 		return nil, err
-	}
-	if o.Confirm != m.Name {
-		return nil, app.Invalid("confirm", "releasing wipes the disks of %s for good", m.Name).Do("type the machine's name to confirm")
 	}
 	targets, err := v.targets(ctx, m, o)
 	if err != nil {
@@ -107,8 +103,8 @@ func (v *Verbs) targets(ctx context.Context, m *app.Machine, o Options) ([]agent
 	}
 	var out []agentv1.DiskTarget
 	seen := map[string]bool{}
-	for _, rule := range append(ownRules(m), o.Disks...) {
-		d, err := one(&inv, rule)
+	for _, id := range append(slices.Clone(m.OwnDisks), o.Disks...) {
+		d, err := one(&inv, id)
 		if err != nil {
 			return nil, err
 		}
@@ -120,21 +116,13 @@ func (v *Verbs) targets(ctx context.Context, m *app.Machine, o Options) ([]agent
 	return out, nil
 }
 
-func ownRules(m *app.Machine) []app.DiskRule {
-	var out []app.DiskRule
-	for _, d := range m.OwnDisks {
-		r := app.DiskRule{Serial: d.Serial, WWN: d.WWN}
-		if d.Serial == "" && d.WWN == "" {
-			r.Name = d.Name
-		}
-		out = append(out, r)
-	}
-	return out
-}
-
-func one(inv *agentv1.Inventory, r app.DiskRule) (agentv1.Disk, error) {
+// one finds a disk by serial and WWN, and by kernel name only when it has neither.
+func one(inv *agentv1.Inventory, r app.DiskID) (agentv1.Disk, error) {
 	if r.Serial == "" && r.WWN == "" && r.Name == "" {
 		return agentv1.Disk{}, app.Invalid("disks", "a disk to wipe is named by serial, WWN or kernel name")
+	}
+	if r.Serial != "" || r.WWN != "" {
+		r.Name = ""
 	}
 	var fit []agentv1.Disk
 	for _, d := range inv.Disks {
