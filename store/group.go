@@ -1,0 +1,143 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// maxBatch is how many writes share one transaction.
+const maxBatch = 128
+
+// group merges writes of the same moment into one transaction. The first caller to find no leader becomes it and commits
+// for all that wait; mu protects the fields.
+type group struct {
+	mu      sync.Mutex
+	waiting []*write
+	leading bool
+}
+
+// write is one caller's part of a batch. do is called at most once.
+type write struct {
+	ctx      context.Context
+	do       func(tx *sql.Tx) error
+	err      error
+	panicked any
+	done     chan struct{} // closed when err is final
+	lead     chan struct{} // closed when this caller is to lead the next batch
+}
+
+// write runs do in a write transaction and returns when its effect is durable, or was undone. A failure of do undoes its
+// own changes only. The caller's context is looked at before do starts, never after.
+func (db *DB) write(ctx context.Context, do func(tx *sql.Tx) error) error {
+	w := &write{ctx: ctx, do: do, done: make(chan struct{}), lead: make(chan struct{})}
+	g := &db.group
+	g.mu.Lock()
+	g.waiting = append(g.waiting, w)
+	if !g.leading {
+		g.leading = true
+		close(w.lead)
+	}
+	g.mu.Unlock()
+
+	select {
+	case <-w.done:
+	case <-w.lead:
+		db.lead()
+		<-w.done
+	}
+	if w.panicked != nil {
+		panic(w.panicked)
+	}
+	return mapped(w.err)
+}
+
+// lead commits one batch, which holds its caller's write, and passes the lead on.
+func (db *DB) lead() {
+	g := &db.group
+	g.mu.Lock()
+	n := min(len(g.waiting), maxBatch)
+	batch := g.waiting[:n:n]
+	g.waiting = g.waiting[n:]
+	g.mu.Unlock()
+
+	if err := db.commit(batch); err != nil {
+		for _, w := range batch {
+			w.err = errors.Join(w.err, err)
+		}
+	}
+
+	g.mu.Lock()
+	if g.leading = len(g.waiting) > 0; g.leading {
+		close(g.waiting[0].lead)
+	}
+	g.mu.Unlock()
+	for _, w := range batch {
+		close(w.done)
+	}
+}
+
+// commit runs the batch. Its error means that nothing of the batch was kept.
+func (db *DB) commit(batch []*write) error {
+	tx, err := db.writer.BeginTx(context.Background(), nil)
+	if err != nil {
+		return fmt.Errorf("beginning a write: %w", err)
+	}
+	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
+	kept := 0
+	for _, w := range batch {
+		if w.err = w.ctx.Err(); w.err != nil {
+			continue
+		}
+		if err := w.run(tx, len(batch) > 1); err != nil {
+			return err
+		}
+		if w.err == nil && w.panicked == nil {
+			kept++
+		}
+	}
+	if kept == 0 {
+		return nil
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("committing: %w", err)
+	}
+	return nil
+}
+
+// run calls do, in a savepoint when it shares the transaction. Its error means that the transaction is lost.
+func (w *write) run(tx *sql.Tx, shared bool) error {
+	if !shared {
+		w.call(tx)
+		return nil // an unsuccessful lone write is never committed
+	}
+	if _, err := tx.Exec("SAVEPOINT w"); err != nil {
+		return fmt.Errorf("beginning a part of a write: %w", err)
+	}
+	w.call(tx)
+	end := "RELEASE w"
+	if w.err != nil || w.panicked != nil {
+		end = "ROLLBACK TO w; RELEASE w"
+	}
+	if _, err := tx.Exec(end); err != nil {
+		return fmt.Errorf("ending a part of a write: %w", err) // a full disk ends the whole transaction
+	}
+	return nil
+}
+
+func (w *write) call(tx *sql.Tx) {
+	defer func() { w.panicked = recover() }()
+	w.err = w.do(tx)
+}
+
+// read runs do in a read transaction: all it sees is of one moment.
+func (db *DB) read(ctx context.Context, do func(tx *sql.Tx) error) error {
+	tx, err := db.reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return mapped(err)
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing was written
+	return mapped(do(tx))
+}

@@ -1,0 +1,205 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"net/netip"
+	"slices"
+
+	"github.com/better-compute/bcd/app"
+)
+
+// MaxDiscoveries is how many unknown machines are remembered; the ones not seen for longest go.
+const MaxDiscoveries = 1000
+
+// ListSubnets gives all subnets in the order of their addresses.
+func (db *DB) ListSubnets(ctx context.Context) (all []app.Subnet, err error) {
+	err = db.read(ctx, func(tx *sql.Tx) error { all, err = subnets(tx); return err })
+	return all, err
+}
+
+func subnets(tx *sql.Tx) ([]app.Subnet, error) {
+	all, err := documents[app.Subnet](tx, "SELECT doc FROM subnets")
+	slices.SortFunc(all, func(a, b app.Subnet) int { return a.CIDR.Addr().Compare(b.CIDR.Addr()) })
+	return all, err
+}
+
+// PutSubnet creates or replaces a subnet by its id. Its CIDR is kept in masked form.
+func (db *DB) PutSubnet(ctx context.Context, s *app.Subnet) error {
+	if s.ID == "" {
+		return app.Invalid("id", "a subnet needs an id")
+	}
+	if !s.CIDR.IsValid() {
+		return app.Invalid("cidr", "a subnet needs a network such as 192.0.2.0/24")
+	}
+	return db.write(ctx, func(tx *sql.Tx) error {
+		next := *s
+		next.CIDR = next.CIDR.Masked()
+		if next.Created.IsZero() {
+			next.Created = db.now()
+		}
+		all, err := subnets(tx)
+		if err != nil {
+			return err
+		}
+		for _, o := range all {
+			if o.ID != next.ID && o.CIDR.Overlaps(next.CIDR) {
+				return app.Errorf(app.Conflict, "subnet-overlap", "%s overlaps subnet %s (%s)", next.CIDR, o.ID, o.CIDR).
+					At("cidr").Do("choose another network, or delete %s", o.ID)
+			}
+		}
+		doc, err := encode(&next)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec("INSERT INTO subnets (id, doc) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET doc = excluded.doc", next.ID, doc)
+		if err == nil {
+			*s = next
+		}
+		return err
+	})
+}
+
+// DeleteSubnet removes a subnet and its leases.
+func (db *DB) DeleteSubnet(ctx context.Context, id string) error {
+	return db.write(ctx, func(tx *sql.Tx) error {
+		return removed(tx, "subnet", id, "DELETE FROM subnets WHERE id = ?", id)
+	})
+}
+
+// ListLeases gives all leases in the order of their addresses, expired ones too.
+func (db *DB) ListLeases(ctx context.Context) (all []app.Lease, err error) {
+	err = db.read(ctx, func(tx *sql.Tx) error {
+		all, err = documents[app.Lease](tx, "SELECT doc FROM leases")
+		return err
+	})
+	slices.SortFunc(all, func(a, b app.Lease) int { return a.Addr.Compare(b.Addr) })
+	return all, err
+}
+
+// PutLeases writes leases, one per address: a later owner of an address replaces the earlier one. All are kept or none.
+func (db *DB) PutLeases(ctx context.Context, leases []app.Lease) error {
+	if len(leases) == 0 {
+		return nil
+	}
+	return db.write(ctx, func(tx *sql.Tx) error {
+		for _, l := range leases {
+			if err := putLease(tx, l); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func putLease(tx *sql.Tx, l app.Lease) error {
+	mac, err := app.ParseMAC(string(l.MAC))
+	if err != nil {
+		return err
+	}
+	if !l.Addr.IsValid() {
+		return app.Invalid("address", "a lease needs an address")
+	}
+	l.MAC, l.Addr = mac, l.Addr.Unmap()
+	var known bool
+	if err := tx.QueryRow("SELECT EXISTS (SELECT 1 FROM subnets WHERE id = ?)", l.SubnetID).Scan(&known); err != nil {
+		return err
+	}
+	if !known {
+		return app.Missing("subnet", l.SubnetID)
+	}
+	doc, err := encode(&l)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(`INSERT INTO leases (addr, mac, subnet_id, expires, doc) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT (addr) DO UPDATE SET
+			mac = excluded.mac, subnet_id = excluded.subnet_id, expires = excluded.expires, doc = excluded.doc`,
+		l.Addr.String(), l.MAC, l.SubnetID, micros(l.Expires), doc)
+	return err
+}
+
+// DeleteLease removes the lease of an address if the MAC still holds it; removing none is no error.
+func (db *DB) DeleteLease(ctx context.Context, mac app.MAC, addr netip.Addr) error {
+	return db.write(ctx, func(tx *sql.Tx) error {
+		_, err := tx.Exec("DELETE FROM leases WHERE addr = ? AND mac = ?", addr.Unmap().String(), mac)
+		return err
+	})
+}
+
+// PutDiscovery records one more sight of an unknown machine: Count rises by one, First stays, facts not seen this time
+// are kept. d becomes what is stored.
+func (db *DB) PutDiscovery(ctx context.Context, d *app.Discovery) error {
+	mac, err := app.ParseMAC(string(d.MAC))
+	if err != nil {
+		return err
+	}
+	return db.write(ctx, func(tx *sql.Tx) error {
+		next := *d
+		next.MAC, next.Count = mac, 1
+		if next.Last.IsZero() {
+			next.Last = db.now()
+		}
+		if next.First.IsZero() {
+			next.First = next.Last
+		}
+		if err := mergeDiscovery(tx, &next); err != nil {
+			return err
+		}
+		doc, err := encode(&next)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(`INSERT INTO discoveries (mac, last, doc) VALUES (?, ?, ?)
+			ON CONFLICT (mac) DO UPDATE SET last = excluded.last, doc = excluded.doc`, mac, micros(next.Last), doc)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(`DELETE FROM discoveries WHERE mac IN (
+			SELECT mac FROM discoveries WHERE mac <> ? ORDER BY last DESC LIMIT -1 OFFSET ?)`, mac, MaxDiscoveries-1)
+		if err == nil {
+			*d = next
+		}
+		return err
+	})
+}
+
+func mergeDiscovery(tx *sql.Tx, next *app.Discovery) error {
+	old, err := document[app.Discovery](tx, "SELECT doc FROM discoveries WHERE mac = ?", next.MAC)
+	if err != nil {
+		if notFound(err, "", "") != err {
+			return nil
+		}
+		return err
+	}
+	next.Count = old.Count + 1
+	next.First = old.First
+	keep := func(now *string, before string) {
+		if *now == "" {
+			*now = before
+		}
+	}
+	keep((*string)(&next.UUID), string(old.UUID))
+	keep(&next.Arch, old.Arch)
+	keep(&next.Address, old.Address)
+	keep(&next.SubnetID, old.SubnetID)
+	keep(&next.Vendor, old.Vendor)
+	return nil
+}
+
+// ListDiscoveries gives the unknown machines, last seen first.
+func (db *DB) ListDiscoveries(ctx context.Context) (all []app.Discovery, err error) {
+	err = db.read(ctx, func(tx *sql.Tx) error {
+		all, err = documents[app.Discovery](tx, "SELECT doc FROM discoveries ORDER BY last DESC, mac")
+		return err
+	})
+	return all, err
+}
+
+// DeleteDiscovery forgets an unknown machine; forgetting none is no error.
+func (db *DB) DeleteDiscovery(ctx context.Context, mac app.MAC) error {
+	return db.write(ctx, func(tx *sql.Tx) error {
+		_, err := tx.Exec("DELETE FROM discoveries WHERE mac = ?", mac)
+		return err
+	})
+}
