@@ -1,0 +1,146 @@
+package virtual
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/better-compute/bcd/app"
+)
+
+// Debian's files, from the packages ovmf and qemu-system-x86.
+const (
+	qemuBinary = "qemu-system-x86_64"
+	ovmfCode   = "/usr/share/OVMF/OVMF_CODE_4M.fd"
+	ovmfVars   = "/usr/share/OVMF/OVMF_VARS_4M.fd"
+	varsFile   = "uefi-vars.fd"
+)
+
+// File descriptors QEMU inherits.
+const (
+	qmpFD    = 3
+	serialFD = 4
+)
+
+// arguments is QEMU's command line for one power-on.
+func arguments(cfg Config, boot Boot, vars string) []string {
+	a := []string{
+		"-name", "bcd-" + cfg.Name,
+		"-nodefaults", "-no-user-config", "-display", "none", "-vga", "none",
+		// Without graphics SeaBIOS and option ROMs print on the serial port.
+		"-machine", "q35,graphics=off",
+		// The default TCG CPU has no RDRAND, and a guest without entropy hangs in getrandom for ever.
+		"-accel", "tcg,thread=multi", "-cpu", "max",
+		"-m", strconv.Itoa(cfg.MemoryMiB), "-smp", strconv.Itoa(cfg.CPUs),
+		"-uuid", string(cfg.UUID),
+		"-smbios", "type=1," + pairs("manufacturer", cfg.Vendor, "product", cfg.Model, "serial", cfg.Serial),
+		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", qmpFD), "-mon", "chardev=qmp,mode=control",
+		"-chardev", fmt.Sprintf("socket,id=serial0,fd=%d", serialFD), "-serial", "chardev:serial0",
+		// A guest reset ends the process: the next boot needs another boot order, which a running QEMU cannot change.
+		"-action", "reboot=shutdown",
+	}
+	if boot.Firmware == app.FirmwareUEFI {
+		a = append(a, "-drive", "if=pflash,format=raw,unit=0,readonly=on,file="+ovmfCode,
+			"-drive", "if=pflash,format=raw,unit=1,file="+escape(vars))
+	}
+	if d := cfg.Direct; d != nil {
+		a = append(a, "-kernel", d.Kernel, "-initrd", d.Initrd, "-append", d.Cmdline)
+	}
+	nics, disks := bootIndexes(cfg, boot.Target)
+	a = append(a, diskArguments(cfg.Disks, disks)...)
+	return append(a, nicArguments(cfg.NICs, nics, boot.Firmware)...)
+}
+
+// bootIndexes gives the first boot index of the NICs and of the disks: the target's kind first, the other after it.
+func bootIndexes(cfg Config, first Target) (nics, disks int) {
+	if first == Pxe {
+		return 1, 1 + len(cfg.NICs)
+	}
+	return 1 + len(cfg.Disks), 1
+}
+
+func diskArguments(disks []Disk, index int) []string {
+	var a []string
+	scsi := false
+	for i, d := range disks {
+		id := fmt.Sprintf("disk%d", i)
+		a = append(a, "-drive", fmt.Sprintf("if=none,id=%s,format=%s,cache=%s,discard=unmap,file=%s", id, d.Format, d.cache(), d.file()))
+		if d.Bus == SCSI && !scsi {
+			scsi = true
+			a = append(a, "-device", "virtio-scsi-pci,id=scsi0")
+		}
+		device := map[Bus]string{
+			VirtIO: "virtio-blk-pci", NVMe: "nvme", SCSI: "scsi-hd,bus=scsi0.0", AHCI: fmt.Sprintf("ide-hd,bus=ide.%d", ahciPort(disks, i)),
+		}[d.Bus]
+		opt := fmt.Sprintf("%s,drive=%s,bootindex=%d", device, id, index+i)
+		if d.Serial != "" {
+			opt += "," + pairs("serial", d.Serial)
+		}
+		a = append(a, "-device", opt)
+	}
+	return a
+}
+
+// ahciPort is the port of the q35 controller that disk i gets.
+func ahciPort(disks []Disk, i int) int {
+	port := 0
+	for _, d := range disks[:i] {
+		if d.Bus == AHCI {
+			port++
+		}
+	}
+	return port
+}
+
+// cache is QEMU's cache mode. The guest's flushes need not reach the host's medium: what must survive is the guest's
+// power cut, not the host's. A raw file's bytes are the host's as soon as QEMU has written them; qcow2 keeps tables in QEMU.
+func (d Disk) cache() string {
+	if d.Format == "raw" {
+		return "unsafe"
+	}
+	return "writeback"
+}
+
+// file is the value of file=, with the fault injector before it when there is one.
+func (d Disk) file() string {
+	if d.Faults != "" {
+		return escape("blkdebug:" + d.Faults + ":" + d.Path)
+	}
+	return escape(d.Path)
+}
+
+func nicArguments(nics []NIC, index int, firmware app.Firmware) []string {
+	var a []string
+	for i, n := range nics {
+		netdev := n.Netdev
+		if n.Tap != "" {
+			netdev = "tap,ifname=" + n.Tap + ",script=no,downscript=no"
+		}
+		kind, rest, _ := strings.Cut(netdev, ",")
+		if rest != "" {
+			rest = "," + rest
+		}
+		opt := fmt.Sprintf("%s,netdev=net%d,mac=%s,bootindex=%d", n.Model, i, n.MAC, index+i)
+		// Without an option ROM the firmware's own virtio driver and PXE client run, which is what UEFI servers do.
+		// On BIOS the option ROM is the PXE client.
+		if firmware == app.FirmwareUEFI && n.Model == "virtio-net-pci" {
+			opt += ",romfile="
+		}
+		a = append(a, "-netdev", fmt.Sprintf("%s,id=net%d%s", kind, i, rest), "-device", opt)
+	}
+	return a
+}
+
+// pairs joins key, value, key, value… for a QEMU option, leaving out empty values.
+func pairs(kv ...string) string {
+	var out []string
+	for i := 0; i < len(kv); i += 2 {
+		if kv[i+1] != "" {
+			out = append(out, kv[i]+"="+escape(kv[i+1]))
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// escape writes a value so that a comma in it does not end it.
+func escape(s string) string { return strings.ReplaceAll(s, ",", ",,") }
