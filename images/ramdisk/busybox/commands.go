@@ -1,0 +1,98 @@
+//go:build tools
+
+// This file names the u-root commands that the ramdisk's busybox carries besides the agent. It is never compiled: Build
+// reads its imports, and they keep u-root and what its commands need in go.mod.
+
+package busybox
+
+import (
+	// Shell and text.
+	_ "github.com/u-root/u-root/cmds/core/cat"
+	_ "github.com/u-root/u-root/cmds/core/cmp"
+	_ "github.com/u-root/u-root/cmds/core/echo"
+	_ "github.com/u-root/u-root/cmds/core/false"
+	_ "github.com/u-root/u-root/cmds/core/gosh"
+	_ "github.com/u-root/u-root/cmds/core/grep"
+	_ "github.com/u-root/u-root/cmds/core/head"
+	_ "github.com/u-root/u-root/cmds/core/hexdump"
+	_ "github.com/u-root/u-root/cmds/core/more"
+	_ "github.com/u-root/u-root/cmds/core/printenv"
+	_ "github.com/u-root/u-root/cmds/core/seq"
+	_ "github.com/u-root/u-root/cmds/core/sort"
+	_ "github.com/u-root/u-root/cmds/core/strings"
+	_ "github.com/u-root/u-root/cmds/core/tail"
+	_ "github.com/u-root/u-root/cmds/core/tee"
+	_ "github.com/u-root/u-root/cmds/core/tr"
+	_ "github.com/u-root/u-root/cmds/core/true"
+	_ "github.com/u-root/u-root/cmds/core/uniq"
+	_ "github.com/u-root/u-root/cmds/core/wc"
+	_ "github.com/u-root/u-root/cmds/core/xargs"
+
+	// Files.
+	_ "github.com/u-root/u-root/cmds/core/chmod"
+	_ "github.com/u-root/u-root/cmds/core/chroot"
+	_ "github.com/u-root/u-root/cmds/core/cp"
+	_ "github.com/u-root/u-root/cmds/core/df"
+	_ "github.com/u-root/u-root/cmds/core/du"
+	_ "github.com/u-root/u-root/cmds/core/find"
+	_ "github.com/u-root/u-root/cmds/core/gzip"
+	_ "github.com/u-root/u-root/cmds/core/ln"
+	_ "github.com/u-root/u-root/cmds/core/ls"
+	_ "github.com/u-root/u-root/cmds/core/md5sum"
+	_ "github.com/u-root/u-root/cmds/core/mkdir"
+	_ "github.com/u-root/u-root/cmds/core/mknod"
+	_ "github.com/u-root/u-root/cmds/core/mktemp"
+	_ "github.com/u-root/u-root/cmds/core/mv"
+	_ "github.com/u-root/u-root/cmds/core/pwd"
+	_ "github.com/u-root/u-root/cmds/core/readlink"
+	_ "github.com/u-root/u-root/cmds/core/realpath"
+	_ "github.com/u-root/u-root/cmds/core/rm"
+	_ "github.com/u-root/u-root/cmds/core/shasum"
+	_ "github.com/u-root/u-root/cmds/core/tar"
+	_ "github.com/u-root/u-root/cmds/core/touch"
+	_ "github.com/u-root/u-root/cmds/core/truncate"
+	_ "github.com/u-root/u-root/cmds/core/which"
+
+	// Disks.
+	_ "github.com/u-root/u-root/cmds/core/blkid"
+	_ "github.com/u-root/u-root/cmds/core/dd"
+	_ "github.com/u-root/u-root/cmds/core/gpt"
+	_ "github.com/u-root/u-root/cmds/core/losetup"
+	_ "github.com/u-root/u-root/cmds/core/mount"
+	_ "github.com/u-root/u-root/cmds/core/sync"
+	_ "github.com/u-root/u-root/cmds/core/umount"
+
+	// Machine.
+	_ "github.com/u-root/u-root/cmds/core/date"
+	_ "github.com/u-root/u-root/cmds/core/dmesg"
+	_ "github.com/u-root/u-root/cmds/core/free"
+	_ "github.com/u-root/u-root/cmds/core/hostname"
+	_ "github.com/u-root/u-root/cmds/core/hwclock"
+	_ "github.com/u-root/u-root/cmds/core/id"
+	_ "github.com/u-root/u-root/cmds/core/insmod"
+	_ "github.com/u-root/u-root/cmds/core/kexec"
+	_ "github.com/u-root/u-root/cmds/core/kill"
+	_ "github.com/u-root/u-root/cmds/core/lsdrivers"
+	_ "github.com/u-root/u-root/cmds/core/lsmod"
+	_ "github.com/u-root/u-root/cmds/core/pci"
+	_ "github.com/u-root/u-root/cmds/core/ps"
+	_ "github.com/u-root/u-root/cmds/core/rmmod"
+	_ "github.com/u-root/u-root/cmds/core/shutdown"
+	_ "github.com/u-root/u-root/cmds/core/sleep"
+	_ "github.com/u-root/u-root/cmds/core/stty"
+	_ "github.com/u-root/u-root/cmds/core/time"
+	_ "github.com/u-root/u-root/cmds/core/timeout"
+	_ "github.com/u-root/u-root/cmds/core/tty"
+	_ "github.com/u-root/u-root/cmds/core/uname"
+	_ "github.com/u-root/u-root/cmds/core/uptime"
+
+	// Network.
+	_ "github.com/u-root/u-root/cmds/core/dhclient"
+	_ "github.com/u-root/u-root/cmds/core/ip"
+	_ "github.com/u-root/u-root/cmds/core/netcat"
+	_ "github.com/u-root/u-root/cmds/core/netstat"
+	_ "github.com/u-root/u-root/cmds/core/ping"
+	_ "github.com/u-root/u-root/cmds/core/scp"
+	_ "github.com/u-root/u-root/cmds/core/sshd"
+	_ "github.com/u-root/u-root/cmds/core/wget"
+)

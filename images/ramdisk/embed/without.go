@@ -1,0 +1,7 @@
+//go:build !embedramdisk
+
+package embed
+
+import "io/fs"
+
+var files fs.FS
