@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/cmd/bcd/internal/client"
+)
+
+func TestMachinesOfBothForms(t *testing.T) {
+	want := []map[string]any{{"name": "node-1", "bmc": map[string]any{"driver": "redfish", "address": "https://192.0.2.11"}}}
+	for name, file := range map[string]string{
+		"csv":  "name,bmc.driver,bmc.address,note\nnode-1,redfish,https://192.0.2.11,\n",
+		"yaml": "- name: node-1\n  bmc: {driver: redfish, address: 'https://192.0.2.11'}\n",
+		"json": `[{"name":"node-1","bmc":{"driver":"redfish","address":"https://192.0.2.11"}}]`,
+	} {
+		got, err := Machines([]byte(file))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+	for _, bad := range []string{"", "name,bmc.driver\n", "just words", "a,b\n\"x"} {
+		if _, err := Machines([]byte(bad)); app.CodeOf(err) != app.InvalidInput {
+			t.Errorf("%q gave %v", bad, err)
+		}
+	}
+}
+
+func TestPrintIsHarmlessOnATerminal(t *testing.T) {
+	var out bytes.Buffer
+	answer := `{"items":[{"name":"\u001b[2Jevil","state":"ready","power":"on"}]}`
+	if err := Print(&out, "machine", json.RawMessage(answer)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsRune(out.String(), 0x1b) || !strings.Contains(out.String(), `\u001b[2Jevil`) {
+		t.Errorf("printed %q", out.String())
+	}
+}
+
+func TestEmptyListSaysSo(t *testing.T) {
+	var out bytes.Buffer
+	if err := Print(&out, "machine", json.RawMessage(`{"items":[]}`)); err != nil || out.String() != "no machines\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+// run executes a command line against a server that records what it was asked.
+func run(t *testing.T, answer string, status int, args ...string) (asked, out string, err error) {
+	t.Helper()
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var b bytes.Buffer
+		_, _ = b.ReadFrom(r.Body)
+		asked += r.Method + " " + r.URL.RequestURI() + " " + b.String() + "\n"
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(answer))
+	}))
+	defer srv.Close()
+	pin, err := client.SeePin(t.Context(), srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("BCD_URL", srv.URL)
+	t.Setenv("BCD_TOKEN", "t")
+	t.Setenv("BCD_PIN", pin)
+	root := &cobra.Command{Use: "bcd", SilenceErrors: true, SilenceUsage: true}
+	root.AddGroup(&cobra.Group{ID: "client"})
+	root.PersistentFlags().Bool("json", false, "")
+	root.AddCommand(Commands()...)
+	var buf bytes.Buffer
+	root.SetOut(&buf)
+	root.SetErr(&buf)
+	root.SetArgs(args)
+	err = root.ExecuteContext(t.Context())
+	return asked, buf.String(), err
+}
+
+func TestFlagsBecomeTheRequest(t *testing.T) {
+	asked, _, err := run(t, `{"id":"m-1"}`, 201, "machine", "enroll", "--name", "node-1", "--bmc.driver", "redfish", "--bmc.address", "https://192.0.2.11", "--macs", "00:00:5e:00:53:01")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `POST /api/v1/machines {"bmc":{"address":"https://192.0.2.11","driver":"redfish"},"macs":["00:00:5e:00:53:01"],"name":"node-1"}`
+	if strings.TrimSpace(asked) != want {
+		t.Errorf("asked %s", asked)
+	}
+}
+
+func TestSeveralMachinesGoAsOneBatch(t *testing.T) {
+	asked, _, err := run(t, `{"items":[]}`, 202, "machine", "power", "a", "b", "--action", "on")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `POST /api/v1/machines/actions/power {"ids":["a","b"],"options":{"action":"on"}}`; strings.TrimSpace(asked) != want {
+		t.Errorf("asked %s", asked)
+	}
+}
+
+func TestAnErrorKeepsItsCodeAndWayOut(t *testing.T) {
+	_, _, err := run(t, `{"error":{"code":"CONFLICT","reason":"machine-busy","message":"a is busy","wayOut":"wait"}}`, 409, "machine", "commission", "a")
+	var e *app.Error
+	if !errors.As(err, &e) || e.Code != app.Conflict || e.WayOut != "wait" {
+		t.Errorf("got %#v", err)
+	}
+}
+
+func TestAnotherKeyIsRefused(t *testing.T) {
+	srv := httptest.NewTLSServer(http.NotFoundHandler())
+	defer srv.Close()
+	c, err := client.New(client.Login{URL: srv.URL, Pin: strings.Repeat("00", 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Do(t.Context(), "GET", "/", nil, nil)
+	if e, _ := app.AsError(err); e == nil || e.Reason != "tls-pin-mismatch" {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/better-compute/bcd/app"
+)
+
+// uploadCommand streams a file to the appliance. Its digest is computed first, so that the appliance can tell a whole image.
+func uploadCommand() *cobra.Command {
+	var format, digest string
+	cmd := &cobra.Command{Use: "upload <name> <file>", Short: "Upload an image.", Args: cobra.ExactArgs(2)}
+	cmd.Flags().StringVar(&format, "format", "", "raw, qcow2, raw.gz, raw.xz or raw.zst; found out when absent")
+	cmd.Flags().StringVar(&digest, "sha256", "", "the digest its publisher states; checked before anything is sent")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := connect()
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(args[1])
+		if err != nil {
+			return app.Invalid("file", "%v", err)
+		}
+		defer f.Close()
+		st, err := f.Stat()
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", args[1], err)
+		}
+		h := sha256.New()
+		if _, err := io.Copy(h, &meter{r: f, total: st.Size(), out: cmd.ErrOrStderr(), what: "reading"}); err != nil {
+			return fmt.Errorf("reading %s: %w", args[1], err)
+		}
+		if got := hex.EncodeToString(h.Sum(nil)); digest != "" && got != digest {
+			return app.Errorf(app.InvalidInput, "digest-mismatch", "the file has SHA-256 %s, %s was stated", got, digest).Do("download it again")
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("reading %s: %w", args[1], err)
+		}
+		header := http.Header{
+			"Content-Type":   {"application/octet-stream"},
+			"Content-Length": {strconv.FormatInt(st.Size(), 10)},
+			"Content-Digest": {"sha-256=:" + base64.StdEncoding.EncodeToString(h.Sum(nil)) + ":"},
+		}
+		if format != "" {
+			header.Set("Bcd-Image-Format", format)
+		}
+		resp, err := c.Open(cmd.Context(), "PUT", "/api/v1/images/"+url.PathEscape(args[0]), nil, &meter{r: f, total: st.Size(), out: cmd.ErrOrStderr(), what: "sending"}, header)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxFile))
+		if err != nil {
+			return fmt.Errorf("reading the answer: %w", err)
+		}
+		return show(cmd, "image", body)
+	}
+	return cmd
+}
+
+// meter shows how far a stream is, once a second.
+type meter struct {
+	r           io.Reader
+	done, total int64
+	out         io.Writer
+	what        string
+	begun, last time.Time
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	now := time.Now()
+	if m.begun.IsZero() {
+		m.begun, m.last = now, now
+	}
+	n, err := m.r.Read(p)
+	m.done += int64(n)
+	if now.Sub(m.last) >= time.Second || err == io.EOF && !m.last.Equal(m.begun) {
+		m.last = now
+		rate := float64(m.done) / now.Sub(m.begun).Seconds()
+		left := time.Duration(float64(m.total-m.done) / rate * float64(time.Second)).Round(time.Second)
+		fmt.Fprintf(m.out, "%s: %s of %s, %s/s, %s left\n", m.what, Bytes(m.done), Bytes(m.total), Bytes(int64(rate)), left)
+	}
+	return n, err
+}

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/better-compute/bcd/app"
+)
+
+// columns are what a list shows of each noun, as paths into the JSON.
+var columns = map[string][]string{
+	"machine":   {"name", "state", "power", "vendor", "model", "serial", "bmc.address", "deployment.imageName", "stateReason"},
+	"discovery": {"mac", "arch", "address", "vendor", "count", "last"},
+	"image":     {"name", "state", "format", "rawBytes", "usedBytes", "storedBytes", "layout.table", "reason"},
+	"workflow":  {"id", "verb", "machineId", "state", "actor", "created", "error.message"},
+	"event":     {"time", "level", "kind", "machineId", "message"},
+	"subnet":    {"id", "cidr", "interface", "mode", "poolStart", "poolEnd", "gateway"},
+	"lease":     {"address", "mac", "state", "expires", "hostname"},
+	"driver":    {"id", "version", "runsOn", "kinds", "source", "down"},
+	"profile":   {"name", "description"}, "pool": {"name", "hardwareProfile", "description"},
+	"secret": {"name", "updated"}, "user": {"name", "role", "disabled", "lastSeen"}, "token": {"id", "name", "expires", "lastUsed"},
+	"health": {"level", "code", "message", "wayOut"},
+}
+
+// Print shows an answer to a person: a list as a table, anything else as YAML. What comes from the wire is made printable.
+func Print(out io.Writer, noun string, answer json.RawMessage) error {
+	var v any
+	if err := json.Unmarshal(answer, &v); err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	m, _ := v.(map[string]any)
+	items, isList := m["items"].([]any)
+	if !isList {
+		b, err := yaml.Marshal(v)
+		if err == nil {
+			_, err = io.WriteString(out, Printable(string(b)))
+		}
+		return err
+	}
+	if len(items) == 0 {
+		_, err := fmt.Fprintf(out, "no %ss\n", noun)
+		return err
+	}
+	table(out, noun, items)
+	if next, ok := m["next"].(string); ok && next != "" {
+		fmt.Fprintf(out, "more: --after %s\n", next)
+	}
+	return nil
+}
+
+func table(out io.Writer, noun string, items []any) {
+	cols := columns[noun]
+	if cols == nil {
+		cols = []string{"id", "name", "state"}
+	}
+	w := tabwriter.NewWriter(out, 2, 4, 2, ' ', 0)
+	used := map[string]bool{}
+	for _, it := range items {
+		for _, c := range cols {
+			used[c] = used[c] || cell(it, c) != ""
+		}
+	}
+	var head []string
+	for _, c := range cols {
+		if used[c] {
+			head = append(head, strings.ToUpper(c[strings.LastIndex(c, ".")+1:]))
+		}
+	}
+	fmt.Fprintln(w, strings.Join(head, "\t"))
+	for _, it := range items {
+		var row []string
+		for _, c := range cols {
+			if used[c] {
+				row = append(row, Printable(strings.ReplaceAll(cell(it, c), "\n", " ")))
+			}
+		}
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	_ = w.Flush() // a terminal that went away has nobody to tell
+}
+
+func cell(v any, path string) string {
+	for _, p := range strings.Split(path, ".") {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return ""
+		}
+		v = m[p]
+	}
+	switch x := v.(type) {
+	case nil:
+		return ""
+	case string:
+		if t, err := time.Parse(time.RFC3339, x); err == nil {
+			return t.Local().Format("2006-01-02 15:04:05")
+		}
+		return x
+	case float64:
+		if strings.HasSuffix(path, "Bytes") {
+			return Bytes(int64(x))
+		}
+		return fmt.Sprint(int64(x))
+	case []any:
+		var parts []string
+		for _, e := range x {
+			parts = append(parts, fmt.Sprint(e))
+		}
+		return strings.Join(parts, ",")
+	}
+	return fmt.Sprint(v)
+}
+
+// Bytes writes a size for people, in powers of 1000.
+func Bytes(n int64) string {
+	units := []string{"B", "kB", "MB", "GB", "TB", "PB"}
+	f, u := float64(n), 0
+	for ; f >= 999.5 && u < len(units)-1; u++ {
+		f /= 1000
+	}
+	if u == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", f, units[u])
+}
+
+// Printable makes text from the wire harmless on a terminal: control characters but newline and tab are shown escaped.
+func Printable(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\n' || r == '\t':
+			b.WriteRune(r)
+		case r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
+			fmt.Fprintf(&b, "\\u%04x", r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// Fail writes an error for a person.
+func Fail(out io.Writer, err error) {
+	e, ok := app.AsError(err)
+	if !ok {
+		fmt.Fprintf(out, "bcd: %s\n", Printable(err.Error()))
+		return
+	}
+	where := ""
+	if e.Field != "" {
+		where = e.Field + ": "
+	}
+	fmt.Fprintf(out, "bcd: %s%s\n", where, Printable(e.Message))
+	if e.WayOut != "" {
+		fmt.Fprintf(out, "  → %s\n", Printable(e.WayOut))
+	}
+}
