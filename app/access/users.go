@@ -201,6 +201,9 @@ func (s *Service) CreateToken(ctx context.Context, who *Identity, name string, p
 			return "", nil, app.Errorf(app.Forbidden, "permission-missing", "you cannot give away a permission that you do not hold").At("permissions")
 		}
 	}
+	if who.Token != nil && s.now().Add(life).After(who.Token.Expires) {
+		return "", nil, app.Invalid("expiresIn", "ends after the token that asks for it").Do("log in with a browser, or ask for a shorter life")
+	}
 	have, err := s.store.ListTokens(ctx, who.User.ID)
 	if err != nil {
 		return "", nil, err

@@ -1,0 +1,274 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/secret"
+)
+
+// MaxBatch bounds how many machines one request may touch.
+const MaxBatch = 1000
+
+// Limits of text an operator gives a machine.
+const (
+	maxNote   = 2000
+	maxLabels = 64
+)
+
+// Inventory is what the agent found on a machine, and when.
+type Inventory struct {
+	Taken     time.Time       `json:"stored"`
+	Inventory json.RawMessage `json:"inventory"`
+}
+
+// MachineChange is what can be edited of a machine; absent members stay.
+type MachineChange struct {
+	Name    *string            `json:"name,omitempty"`
+	Note    *string            `json:"note,omitempty"`
+	Pool    *string            `json:"pool,omitempty"`
+	Profile *string            `json:"hardwareProfile,omitempty"`
+	Labels  *map[string]string `json:"labels,omitempty"`
+}
+
+// ConfirmInput names a proposed MAC address that belongs to the machine.
+type ConfirmInput struct {
+	MAC app.MAC `json:"mac"`
+}
+
+func (a *API) machineRoutes() []Route {
+	read, write := app.PermMachinesRead, app.PermMachinesWrite
+	return []Route{
+		on(Route{ID: "machines.list", Method: "GET", Path: "/api/v1/machines", Permission: read, Summary: "List machines, ordered by name.",
+			Query: []Param{{"text", "string", "part of name, MAC, serial, model or BMC address"}, {"state", "string", "states, separated by commas"},
+				{"pool", "string", "pool name"}, {"label", "string", "k=v pairs separated by commas; v may be *"}, paramAfter, paramLimit},
+			CLI: CLI{"machine", "list"}}, a.listMachines),
+		on(Route{ID: "machines.enroll", Method: "POST", Path: "/api/v1/machines", Permission: write, Status: http.StatusCreated,
+			Summary: "Enroll a machine: its BMC is probed first.", CLI: CLI{"machine", "enroll"}}, a.enroll),
+		on(Route{ID: "machines.test-bmc", Method: "POST", Path: "/api/v1/machines/test-bmc", Permission: write,
+			Summary: "Ask a BMC who it is, changing nothing.", CLI: CLI{"machine", "test-bmc"}}, a.testBMC),
+		on(Route{ID: "machines.get", Method: "GET", Path: "/api/v1/machines/{id}", Permission: read, Summary: "Show one machine, by id or name.",
+			CLI: CLI{"machine", "show"}}, a.getMachine),
+		on(Route{ID: "machines.change", Method: "PATCH", Path: "/api/v1/machines/{id}", Permission: write,
+			Summary: "Change name, note, pool, hardware profile or labels.", CLI: CLI{"machine", "set"}}, a.changeMachine),
+		on(Route{ID: "machines.inventory", Method: "GET", Path: "/api/v1/machines/{id}/inventory", Permission: read,
+			Summary: "Show what the agent found on a machine.", CLI: CLI{"machine", "inventory"}}, a.inventory),
+		on(Route{ID: "machines.confirm-mac", Method: "POST", Path: "/api/v1/machines/{id}/confirm-mac", Permission: write,
+			Summary: "Confirm that a proposed MAC address belongs to the machine.", CLI: CLI{"machine", "confirm-mac"}}, a.confirmMAC),
+	}
+}
+
+func (a *API) listMachines(c *Call, _ none) (app.MachinePage, error) {
+	f := app.MachineFilter{Text: c.Query.Get("text"), Pool: c.Query.Get("pool"), After: c.Query.Get("after")}
+	var err error
+	if f.Limit, err = c.limit(100); err != nil {
+		return app.MachinePage{}, err
+	}
+	if f.States, err = parseStates(c.Query.Get("state")); err != nil {
+		return app.MachinePage{}, err
+	}
+	if f.Labels, err = parseLabels(c.Query.Get("label")); err != nil {
+		return app.MachinePage{}, err
+	}
+	if len(f.Text) > 200 {
+		return app.MachinePage{}, app.Invalid("text", "is longer than 200 bytes")
+	}
+	return a.Machines.ListMachines(c, f)
+}
+
+// States lists the states in the order of a machine's life.
+func States() []app.State {
+	return []app.State{app.StateNew, app.StateEnrolled, app.StateCommissioning, app.StateReady, app.StateDeploying, app.StateDeployed,
+		app.StateReleasing, app.StateRescue, app.StateFailed, app.StateRetired}
+}
+
+func parseStates(s string) ([]app.State, error) {
+	if s == "" {
+		return nil, nil
+	}
+	var out []app.State
+	for _, w := range strings.Split(s, ",") {
+		if !slices.Contains(States(), app.State(w)) {
+			return nil, app.Invalid("state", "is no state of a machine").Do("use %v", States())
+		}
+		out = append(out, app.State(w))
+	}
+	return out, nil
+}
+
+func parseLabels(s string) (map[string]string, error) {
+	if s == "" {
+		return nil, nil
+	}
+	out := map[string]string{}
+	for _, pair := range strings.Split(s, ",") {
+		k, v, ok := strings.Cut(pair, "=")
+		if !ok || k == "" {
+			return nil, app.Invalid("label", "is not of the form key=value").Do("use * as the value to match any")
+		}
+		out[k] = v
+	}
+	return out, nil
+}
+
+func (a *API) enroll(c *Call, in EnrollInput) (*app.Machine, error) {
+	if err := in.normalize(); err != nil {
+		return nil, err
+	}
+	if in.BMC == nil || in.BMC.Credentials == nil {
+		return a.Service.Enroll(c, c.actor(), in)
+	}
+	name, err := a.sealLogin(c, in.Name, in.BMC)
+	if err != nil {
+		return nil, err
+	}
+	m, err := a.Service.Enroll(c, c.actor(), in)
+	if err != nil {
+		a.unseal(c, name)
+		return nil, err
+	}
+	return m, nil
+}
+
+// sealLogin stores the typed login under a free name and replaces it in b by the reference.
+func (a *API) sealLogin(ctx context.Context, machine string, b *BMCInput) (string, error) {
+	rows, err := a.Secrets.List(ctx)
+	if err != nil {
+		return "", err
+	}
+	name := "bmc-" + machine
+	if slices.ContainsFunc(rows, func(s app.SealedSecret) bool { return s.Name == name }) {
+		name = app.NewID(name)
+	}
+	if err := a.Secrets.Put(ctx, name, secret.Login(b.Credentials.Username, b.Credentials.Password)); err != nil {
+		return "", err
+	}
+	b.CredentialsRef, b.Credentials = secret.Ref(name), nil
+	return name, nil
+}
+
+// unseal removes the login of an enrolment that was refused, also when the caller has gone.
+func (a *API) unseal(ctx context.Context, name string) {
+	if err := a.Secrets.Delete(context.WithoutCancel(ctx), name); err != nil {
+		a.Log.Error("removing the login of a refused enrolment", "secret", name, "error", err)
+	}
+}
+
+func (a *API) testBMC(c *Call, in BMCInput) (*Card, error) {
+	if err := in.normalize("bmc"); err != nil {
+		return nil, err
+	}
+	return a.Service.TestBMC(c, c.actor(), in)
+}
+
+func (a *API) getMachine(c *Call, _ none) (*app.Machine, error) {
+	return a.Machines.Machine(c, c.Path["id"])
+}
+
+func (a *API) inventory(c *Call, _ none) (*Inventory, error) {
+	m, err := a.Machines.Machine(c, c.Path["id"])
+	if err != nil {
+		return nil, err
+	}
+	inv, at, err := a.Machines.Inventory(c, m.ID)
+	if app.CodeOf(err) == app.NotFound {
+		return nil, app.Errorf(app.NotFound, "no-inventory", "%s was never inventoried", m.Name).Do("commission it")
+	}
+	return &Inventory{Taken: at, Inventory: inv}, err
+}
+
+func (a *API) confirmMAC(c *Call, in ConfirmInput) (*app.Machine, error) {
+	mac, err := app.ParseMAC(string(in.MAC))
+	if err != nil {
+		return nil, err
+	}
+	return a.Service.ConfirmMAC(c, c.actor(), c.Path["id"], mac)
+}
+
+func (a *API) changeMachine(c *Call, in MachineChange) (*app.Machine, error) {
+	if err := in.validate(c, a.Profiles); err != nil {
+		return nil, err
+	}
+	m, err := a.Machines.Machine(c, c.Path["id"])
+	if err != nil {
+		return nil, err
+	}
+	m, err = a.Machines.UpdateMachine(c, m.ID, func(m *app.Machine) error { in.apply(m); return nil })
+	if err != nil {
+		return nil, err
+	}
+	return m, a.Bus.Record(c, app.Event{Kind: "machine.changed", MachineID: m.ID, Actor: c.actor(), Message: m.Name + " was edited"})
+}
+
+func (in MachineChange) validate(ctx context.Context, profiles app.ProfileStore) error {
+	if in.Name != nil {
+		if err := app.ValidName("name", *in.Name); err != nil {
+			return err
+		}
+	}
+	if in.Note != nil && len(*in.Note) > maxNote {
+		return app.Invalid("note", "is longer than %d bytes", maxNote)
+	}
+	if in.Labels != nil {
+		if err := validLabels(*in.Labels); err != nil {
+			return err
+		}
+	}
+	if in.Pool != nil && *in.Pool != "" {
+		if _, err := profiles.Pool(ctx, *in.Pool); err != nil {
+			return unknown(err, "pool", *in.Pool)
+		}
+	}
+	if in.Profile != nil && *in.Profile != "" {
+		if _, err := profiles.Profile(ctx, *in.Profile); err != nil {
+			return unknown(err, "hardwareProfile", *in.Profile)
+		}
+	}
+	return nil
+}
+
+// unknown turns a missing thing that a field names into an error of that field.
+func unknown(err error, field, name string) error {
+	if app.CodeOf(err) != app.NotFound {
+		return err
+	}
+	return app.Invalid(field, "there is none called %q", name).Do("create it under Profiles & pools first")
+}
+
+func (in MachineChange) apply(m *app.Machine) {
+	set := func(to *string, from *string) {
+		if from != nil {
+			*to = *from
+		}
+	}
+	set(&m.Name, in.Name)
+	set(&m.Note, in.Note)
+	set(&m.Pool, in.Pool)
+	set(&m.Profile, in.Profile)
+	if in.Labels != nil {
+		m.Labels = *in.Labels
+	}
+}
+
+func validLabels(m map[string]string) error {
+	if len(m) > maxLabels {
+		return app.Invalid("labels", "there are %d, the limit is %d", len(m), maxLabels)
+	}
+	for k, v := range m {
+		if strings.HasPrefix(k, "bc.dev/") {
+			return app.Invalid("labels", "bc.dev/ is reserved for what drivers advertise").Do("choose another prefix")
+		}
+		if k == "" || len(k) > 128 || strings.ContainsAny(k, "=, ") {
+			return app.Invalid("labels", "a key has 1 to 128 characters without space, comma and equals sign")
+		}
+		if err := app.ValidLine("labels", v, 256); err != nil {
+			return err
+		}
+	}
+	return nil
+}

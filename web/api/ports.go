@@ -1,0 +1,174 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/better-compute/bcd/app"
+)
+
+// BMCInput says how to reach a management controller. Either CredentialsRef names a secret, or Credentials carries the
+// values, which are sealed before anything else happens and never come back.
+type BMCInput struct {
+	Driver         string          `json:"driver"`
+	Address        string          `json:"address"`
+	CredentialsRef string          `json:"credentialsRef,omitempty"`
+	Credentials    *Credentials    `json:"credentials,omitempty"`
+	SPKI           string          `json:"tlsSpkiSha256,omitempty"` // hex; empty: trust on first use
+	Options        json.RawMessage `json:"driverOptions,omitempty"`
+}
+
+// Credentials is a BMC login as typed. Printed or logged it shows the user name only.
+type Credentials struct {
+	Username string `json:"username"`
+	Password string `json:"password"`
+}
+
+// EnrollInput is a machine as an operator describes it.
+type EnrollInput struct {
+	Name        string                 `json:"name"`
+	BMC         *BMCInput              `json:"bmc,omitempty"`
+	Pool        string                 `json:"pool,omitempty"`
+	Profile     string                 `json:"hardwareProfile,omitempty"`
+	Drivers     map[string]app.Binding `json:"drivers,omitempty"`
+	MACs        []app.MAC              `json:"macs,omitempty"`
+	ProductUUID app.UUID               `json:"productUuid,omitempty"`
+	Labels      map[string]string      `json:"labels,omitempty"`
+	Note        string                 `json:"note,omitempty"`
+}
+
+// Card is what a BMC said when it was asked. Nothing was changed on it.
+type Card struct {
+	OK        bool            `json:"ok"`
+	SPKI      string          `json:"tlsSpkiSha256,omitempty"` // the pin it showed, hex
+	PinStatus string          `json:"pinStatus,omitempty"`     // "first-use", "matches", "differs", "none"
+	Vendor    string          `json:"vendor,omitempty"`
+	Model     string          `json:"model,omitempty"`
+	Serial    string          `json:"serial,omitempty"`
+	UUID      string          `json:"productUuid,omitempty"`
+	Firmware  string          `json:"bmcFirmware,omitempty"`
+	Power     app.Power       `json:"power,omitempty"`
+	MACs      []string        `json:"macs,omitempty"`
+	Notes     []string        `json:"notes,omitempty"` // sentences worth reading: clock skew, quirks in use
+	Card      json.RawMessage `json:"capabilityCard,omitempty"`
+	Error     *app.Error      `json:"error,omitempty"` // why not OK
+}
+
+// Verb is something that is done to machines.
+type Verb string
+
+// The verbs.
+const (
+	Commission Verb = "commission"
+	Deploy     Verb = "deploy"
+	Release    Verb = "release"
+	Rescue     Verb = "rescue"
+	ExitRescue Verb = "exit-rescue"
+	Adopt      Verb = "adopt"
+	Power      Verb = "power"
+	Abort      Verb = "abort"
+	Retry      Verb = "retry"
+	Override   Verb = "override"
+	Lock       Verb = "lock"
+	Unlock     Verb = "unlock"
+	Retire     Verb = "retire"
+	Delete     Verb = "delete"
+)
+
+// VerbOptions are the options of all verbs; each verb reads its own.
+type VerbOptions struct {
+	Deploy         *app.DeploySpec // deploy
+	Power          string          // power: "on", "off", "soft", "cycle", "reset"
+	Reason         string          // abort, override, lock, retire, delete
+	State          app.State       // override: "ready" or "deployed"
+	AuthorizedKeys []string        // rescue
+	Disks          []app.DiskID    // release: further disks to wipe
+	Force          bool            // delete, retire: in every state
+	PowerOff       bool            // retire
+}
+
+// VerbResult says what became of a verb on one machine.
+type VerbResult struct {
+	MachineID  string     `json:"machineId"`
+	WorkflowID string     `json:"workflowId,omitempty"`
+	Error      *app.Error `json:"error,omitempty"`
+}
+
+// AcceptInput turns a discovered machine into an enrolled one.
+type AcceptInput struct {
+	Name    string    `json:"name"`
+	BMC     *BMCInput `json:"bmc,omitempty"`
+	Pool    string    `json:"pool,omitempty"`
+	Profile string    `json:"hardwareProfile,omitempty"`
+}
+
+// Service is what the faces ask of machines. Every method does its own checks on state; permissions were checked before.
+// BMCInput reaches it with CredentialsRef only when nothing was typed.
+type Service interface {
+	Enroll(ctx context.Context, actor string, in EnrollInput) (*app.Machine, error)
+	TestBMC(ctx context.Context, actor string, in BMCInput) (*Card, error)
+	// Do starts a verb on machines, by id. A refusal of one machine is in its result; an error means none was touched.
+	Do(ctx context.Context, actor string, v Verb, ids []string, o VerbOptions) ([]VerbResult, error)
+	AcceptDiscovery(ctx context.Context, actor string, mac app.MAC, in AcceptInput) (*app.Machine, error)
+	ConfirmMAC(ctx context.Context, actor, machineID string, mac app.MAC) (*app.Machine, error)
+}
+
+// ImportInput says what image comes, and how it can be told that it came whole.
+type ImportInput struct {
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256,omitempty"` // hex, of the bytes as delivered
+	Format string `json:"format,omitempty"` // "raw", "qcow2", "raw.gz", "raw.xz", "raw.zst"; empty: told by its first bytes
+}
+
+// Catalog is the image store.
+type Catalog interface {
+	// Upload reads the image from body, size bytes or to the end when size is negative, and returns when it is ready.
+	Upload(ctx context.Context, actor string, in ImportInput, body io.Reader, size int64) (*app.Image, error)
+	// Fetch starts an import from an http(s) URL, whose digest is required, and returns the image in state "importing".
+	Fetch(ctx context.Context, actor string, in ImportInput, url string) (*app.Image, error)
+	// ImportPath starts an import from a file on the appliance.
+	ImportPath(ctx context.Context, actor string, in ImportInput, path string) (*app.Image, error)
+	// Delete removes an image and the chunks only it used; a Conflict while a deploy uses it.
+	Delete(ctx context.Context, actor, id string) error
+}
+
+// Driver is one registered driver. It never carries configuration or credentials.
+type Driver struct {
+	ID           string              `json:"id"`
+	Version      string              `json:"version"`
+	RunsOn       string              `json:"runsOn"`
+	Kinds        []string            `json:"kinds"`
+	Capabilities []string            `json:"capabilities"`
+	Operations   map[string][]string `json:"operations,omitempty"` // by kind, sorted
+	RetrySafe    map[string][]string `json:"retrySafe,omitempty"`
+	ConfigSchema json.RawMessage     `json:"configSchema,omitempty"`
+	Source       string              `json:"source,omitempty"` // "built-in" or the plugin's name
+	Down         string              `json:"down,omitempty"`   // why it cannot be called now
+}
+
+// Drivers lists what is registered, sorted by id and version.
+type Drivers interface {
+	ListDrivers(ctx context.Context, kind string) ([]Driver, error)
+}
+
+// Warning is something about the appliance that a person should know.
+type Warning struct {
+	Code    string `json:"code"`  // kebab-case, stable
+	Level   string `json:"level"` // "info", "warn", "error"
+	Message string `json:"message"`
+	WayOut  string `json:"wayOut,omitempty"`
+}
+
+// Health tells what is not as it should be.
+type Health interface {
+	Warnings(ctx context.Context) ([]Warning, error)
+}
+
+// Format hides the password from every verb.
+func (c Credentials) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "%q:[secret]", c.Username) }
+
+// LogValue hides the password.
+func (c Credentials) LogValue() slog.Value { return slog.StringValue(c.Username + ":[secret]") }

@@ -1,0 +1,92 @@
+package api
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/better-compute/bcd/app/access"
+	"github.com/better-compute/bcd/web/problem"
+)
+
+// Time limits of one request.
+const (
+	jsonTime  = 30 * time.Second // to send a JSON body
+	callTime  = 2 * time.Minute  // to answer: a BMC probe may take a minute
+	stallTime = time.Minute      // longest pause of an upload or of a reader of a stream
+)
+
+// CookieName is the session cookie. The prefix makes browsers insist on Secure, Path=/ and no Domain.
+const CookieName = "__Host-bcd"
+
+// Serve answers one HTTP request with a route. who may be nil.
+func (a *API) Serve(w http.ResponseWriter, r *http.Request, rt *Route, params map[string]string, who *access.Identity) {
+	c := &Call{Context: r.Context(), Who: who, Remote: r.RemoteAddr, Path: params, w: w, r: r}
+	rc := http.NewResponseController(w)
+	if !rt.Raw {
+		_ = rc.SetReadDeadline(time.Now().Add(jsonTime))
+		_ = rc.SetWriteDeadline(time.Now().Add(callTime))
+		r.Body = http.MaxBytesReader(w, r.Body, MaxJSON)
+	}
+	if err := checkQuery(r, rt); err != nil {
+		problem.Write(w, r, a.Log, err)
+		return
+	}
+	if r.Method == http.MethodGet {
+		c.Query = r.URL.Query()
+	}
+	out, err := a.do(c, rt)
+	if err != nil {
+		problem.Write(w, r, a.Log, err)
+		return
+	}
+	c.setCookie()
+	if rt.Raw && rt.Response == nil {
+		return // written by the handler
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	if rt.Response == nil {
+		w.WriteHeader(rt.Status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(rt.Status)
+	_ = json.NewEncoder(w).Encode(out)
+}
+
+// setCookie writes or clears the session cookie.
+func (c *Call) setCookie() {
+	switch {
+	case c.Login != nil:
+		http.SetCookie(c.w, Cookie(c.Login))
+	case c.Logout:
+		http.SetCookie(c.w, Cookie(nil))
+	}
+}
+
+// Cookie is the session cookie of a login; nil clears it.
+func Cookie(l *access.Login) *http.Cookie {
+	k := &http.Cookie{Name: CookieName, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode, MaxAge: -1}
+	if l != nil {
+		k.Value, k.Expires, k.MaxAge = l.Cookie, l.Expires, 0
+	}
+	return k
+}
+
+// patientReader reads a body of any length, as long as it never pauses for more than stallTime.
+type patientReader struct {
+	io.Reader
+	rc *http.ResponseController
+}
+
+func (p patientReader) Read(b []byte) (int, error) {
+	_ = p.rc.SetReadDeadline(time.Now().Add(stallTime))
+	n, err := p.Reader.Read(b)
+	return n, err
+}
+
+// Patient makes a request body that may take as long as it keeps moving.
+func Patient(w http.ResponseWriter, body io.Reader) io.Reader {
+	return patientReader{Reader: body, rc: http.NewResponseController(w)}
+}
