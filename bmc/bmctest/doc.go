@@ -1,0 +1,4 @@
+// Package bmctest holds what tests of BMC drivers share: a conformance suite that every power, management and inspect
+// driver runs, a scripted Redfish BMC over HTTPS with the failure modes of real ones, and a replayer of recorded vendor
+// trees.
+package bmctest

@@ -1,0 +1,351 @@
+package redfish
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+const (
+	settle     = 2 * time.Second // after which a boot override that a BMC takes back is gone (Supermicro)
+	bootReads  = 5               // reads until a written override must show
+	bootWrites = 2               // writes of one form before the next is tried
+)
+
+// management implements driver.Management, driver.CredentialRotator and driver.Prober.
+type management struct{ *operations }
+
+// bootFacts is what decides how a boot override is written.
+type bootFacts struct {
+	vendor        string   // lower case
+	targets       []string // allowed values; nil: the BMC does not say
+	enabledValues []string
+	modes         []string
+	target        string // present values; "" when null or absent
+	enabled       string
+	mode          string
+	systemPath    string
+	settingsPath  string // the settings object, when it has the override's members
+}
+
+// bootWish is what the caller wants, in Redfish's words.
+type bootWish struct {
+	target  string
+	enabled string
+	mode    string // "" leaves it alone
+}
+
+// bootForm is one way to write an override.
+type bootForm struct {
+	name     string // "changed", "full", "bare"
+	settings bool   // to the settings object
+	boot     map[string]any
+}
+
+// label names a form for the capability card.
+func (f bootForm) label() string {
+	if f.settings {
+		return "settings-" + f.name
+	}
+	return f.name
+}
+
+// SetBootDevice writes the override in the first form that the BMC takes and keeps.
+func (m management) SetBootDevice(ctx *driver.Context, device driver.BootDevice, options driver.BootOptions) (driver.BootResult, error) {
+	var result driver.BootResult
+	err := m.use(ctx, func(c *conn) error {
+		sys, settings, err := c.bootDocuments(ctx)
+		if err != nil {
+			return err
+		}
+		facts := bootFactsOf(c.vendorOf(sys), sys, settings)
+		wish, err := wishFor(facts, device, options)
+		if err != nil {
+			return err
+		}
+		result, err = m.writeBoot(ctx, c, facts, wish)
+		return err
+	})
+	return result, err
+}
+
+// bootDocuments reads the system and, when it has one that takes a boot override, its settings object.
+func (c *conn) bootDocuments(ctx context.Context) (sys, settings *document, err error) {
+	if sys, err = c.findSystem(ctx); err != nil {
+		return nil, nil, err
+	}
+	settings, err = c.find(ctx, sys.link("@Redfish.Settings", "SettingsObject"))
+	return sys, settings, err
+}
+
+// bootFactsOf gathers the facts from a system and its settings object, which may be nil.
+func bootFactsOf(vendor string, sys, settings *document) bootFacts {
+	f := bootFacts{
+		vendor:        vendor,
+		systemPath:    sys.path,
+		target:        sys.text("Boot", "BootSourceOverrideTarget"),
+		enabled:       sys.text("Boot", "BootSourceOverrideEnabled"),
+		mode:          sys.text("Boot", "BootSourceOverrideMode"),
+		targets:       sys.texts("Boot", "BootSourceOverrideTarget@Redfish.AllowableValues"),
+		enabledValues: sys.texts("Boot", "BootSourceOverrideEnabled@Redfish.AllowableValues"),
+		modes:         sys.texts("Boot", "BootSourceOverrideMode@Redfish.AllowableValues"),
+	}
+	if boot := settings.object("Boot"); boot != nil {
+		if _, has := boot.body["BootSourceOverrideTarget"]; has {
+			f.settingsPath = settings.path
+			if allowed := settings.texts("Boot", "BootSourceOverrideTarget@Redfish.AllowableValues"); f.targets == nil {
+				f.targets = allowed
+			}
+		}
+	}
+	return f
+}
+
+// bootWords are the names BMCs use for a device, best first. Supermicro calls the virtual CD UsbCd on most boards.
+func bootWords(device driver.BootDevice) []string {
+	switch device {
+	case driver.BootPXE:
+		return []string{string(schemas.PxeBootSource)}
+	case driver.BootDisk:
+		return []string{string(schemas.HddBootSource)}
+	case driver.BootCDROM:
+		return []string{"UsbCd", string(schemas.CdBootSource), "UefiUsbCd", "CD/DVD"}
+	case driver.BootBIOS:
+		return []string{string(schemas.BiosSetupBootSource)}
+	case driver.BootNone:
+		return []string{string(schemas.NoneBootSource)}
+	}
+	return nil
+}
+
+// wishFor turns a request into Redfish's words, or says why this BMC cannot do it.
+func wishFor(f bootFacts, device driver.BootDevice, o driver.BootOptions) (bootWish, error) {
+	words := bootWords(device)
+	if words == nil {
+		return bootWish{}, driver.Errorf(driver.CodeInvalidArgs, "the boot device must be pxe, disk, cdrom, bios or none, not %q", clip(string(device), 40))
+	}
+	w := bootWish{target: words[0], enabled: string(schemas.OnceBootSourceOverrideEnabled)}
+	if device == driver.BootCDROM && f.targets == nil {
+		w.target = string(schemas.CdBootSource)
+	}
+	if f.targets != nil && device != driver.BootNone {
+		i := slices.IndexFunc(words, func(s string) bool { return slices.Contains(f.targets, s) })
+		if i < 0 {
+			return bootWish{}, driver.Errorf(driver.CodeUnsupported, "the BMC cannot boot from %s; it offers %s", device, clip(strings.Join(f.targets, ", "), 200))
+		}
+		w.target = words[i]
+	}
+	switch {
+	case device == driver.BootNone:
+		w.enabled = string(schemas.DisabledBootSourceOverrideEnabled)
+		return w, nil
+	case o.Persistent:
+		w.enabled = string(schemas.ContinuousBootSourceOverrideEnabled)
+		if f.enabledValues != nil && !slices.Contains(f.enabledValues, w.enabled) {
+			return bootWish{}, driver.Errorf(driver.CodeUnsupported, "the BMC keeps a boot device for one boot only; ask without persistent before each boot")
+		}
+	}
+	err := modeFor(f, o, &w)
+	return w, err
+}
+
+// modeFor adds the boot mode that was asked for.
+func modeFor(f bootFacts, o driver.BootOptions, w *bootWish) error {
+	if o.UEFI == nil {
+		return nil
+	}
+	w.mode = string(schemas.LegacyBootSourceOverrideMode)
+	if *o.UEFI {
+		w.mode = string(schemas.UEFIBootSourceOverrideMode)
+	}
+	if f.modes != nil && !slices.Contains(f.modes, w.mode) {
+		return driver.Errorf(driver.CodeUnsupported, "the BMC cannot boot in %s mode; it offers %s", w.mode, clip(strings.Join(f.modes, ", "), 80))
+	}
+	return nil
+}
+
+// planBoot lists the forms to try, best first. It decides from facts alone: the fewest members that say what is wanted,
+// then the whole set, then without the mode; the whole set first for makers that need it; the settings object first
+// where it carries the override, and the system after it.
+func planBoot(f bootFacts, w bootWish) []bootForm {
+	if w.enabled == string(schemas.DisabledBootSourceOverrideEnabled) {
+		return planClear(f, w)
+	}
+	changed := map[string]any{"BootSourceOverrideTarget": w.target}
+	if !strings.EqualFold(f.enabled, w.enabled) {
+		changed["BootSourceOverrideEnabled"] = w.enabled // equal to the present value it is an error on some
+	}
+	if w.mode != "" && !strings.EqualFold(f.mode, w.mode) {
+		changed["BootSourceOverrideMode"] = w.mode // read only on iLO 5 and 6, so sent when it must change only
+	}
+	bare := map[string]any{"BootSourceOverrideTarget": w.target, "BootSourceOverrideEnabled": w.enabled}
+	full := map[string]any{"BootSourceOverrideTarget": w.target, "BootSourceOverrideEnabled": w.enabled}
+	if mode := firstOf(w.mode, f.mode); mode != "" {
+		full["BootSourceOverrideMode"] = mode
+	}
+	forms := []bootForm{{name: "changed", boot: changed}, {name: "full", boot: full}, {name: "bare", boot: bare}}
+	if quirkFullBoot(f.vendor) {
+		forms[0], forms[1] = forms[1], forms[0]
+	}
+	return onPaths(f, forms)
+}
+
+// planClear lists the forms that remove an override. HPE refuses Once with target None; Fujitsu has no Disabled.
+func planClear(f bootFacts, w bootWish) []bootForm {
+	var forms []bootForm
+	if f.enabledValues == nil || slices.Contains(f.enabledValues, w.enabled) {
+		forms = append(forms,
+			bootForm{name: "changed", boot: map[string]any{"BootSourceOverrideEnabled": w.enabled}},
+			bootForm{name: "full", boot: map[string]any{"BootSourceOverrideEnabled": w.enabled, "BootSourceOverrideTarget": w.target}})
+	}
+	forms = append(forms, bootForm{name: "bare", boot: map[string]any{"BootSourceOverrideTarget": w.target}})
+	return onPaths(f, forms)
+}
+
+// onPaths drops forms that repeat an earlier one and adds the settings object's turn.
+func onPaths(f bootFacts, forms []bootForm) []bootForm {
+	var out []bootForm
+	for _, settings := range []bool{true, false} {
+		if settings && f.settingsPath == "" {
+			continue
+		}
+		from := len(out)
+		for _, form := range forms {
+			same := func(o bootForm) bool { return sameMembers(o.boot, form.boot) }
+			if form.settings = settings; !slices.ContainsFunc(out[from:], same) {
+				out = append(out, form)
+			}
+		}
+	}
+	return out
+}
+
+func sameMembers(a, b map[string]any) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if b[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+func firstOf(s ...string) string {
+	for _, v := range s {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// writeBoot tries the forms until one is taken and still there after the settling time.
+func (m management) writeBoot(ctx *driver.Context, c *conn, facts bootFacts, w bootWish) (driver.BootResult, error) {
+	var refused *driver.Error
+	var last driver.BootResult
+	for _, form := range planBoot(facts, w) {
+		for range bootWrites {
+			f, err := m.writeForm(ctx, c, form)
+			if err != nil {
+				return last, err
+			}
+			if f != nil {
+				refused = f.err("the boot device")
+				if f.status == http.StatusUnauthorized || f.status == http.StatusForbidden {
+					return last, refused
+				}
+				break
+			}
+			shown, stuck, err := m.readBoot(ctx, c, w)
+			if err != nil {
+				return last, err
+			}
+			if last = shown; stuck {
+				last.Form = form.label()
+				return last, nil
+			}
+			refused = nil
+		}
+	}
+	if refused != nil {
+		return last, refused
+	}
+	return last, driver.Errorf(driver.CodeNotApplied, "the BMC accepted boot from %s and did not keep it: it shows target %q, enabled %q, mode %q; "+
+		"set the boot order in the machine's firmware, or update the BMC", w.target, clip(last.Target, 40), clip(last.Enabled, 40), clip(last.Mode, 40))
+}
+
+// writeForm patches one form onto a fresh copy of its resource, for the entity tag. A refusal is returned as a fault.
+func (m management) writeForm(ctx *driver.Context, c *conn, form bootForm) (*fault, error) {
+	sys, settings, err := c.bootDocuments(ctx)
+	if err != nil {
+		return nil, err
+	}
+	doc := sys
+	if form.settings {
+		if doc = settings; doc == nil {
+			return &fault{status: http.StatusNotFound}, nil
+		}
+	}
+	r, err := m.patch(ctx, c, doc, map[string]any{"Boot": form.boot})
+	if err != nil || r.status < 300 {
+		return nil, err
+	}
+	f := parseFault(r)
+	m.log.Info("BMC refused a form of the boot override", "bmc", c.target.origin, "form", form.label(), "answer", f.text())
+	return &f, nil
+}
+
+// readBoot reads until the wish shows, then once more after the settling time: some BMCs take a setting back.
+func (m management) readBoot(ctx *driver.Context, c *conn, w bootWish) (shown driver.BootResult, stuck bool, err error) {
+	seen := 0
+	for range bootReads {
+		sys, settings, err := c.bootDocuments(ctx)
+		if err != nil {
+			return shown, false, err
+		}
+		shown = bootShown(sys)
+		ok := w.shownBy(shown)
+		if pending := bootShown(settings); !ok && w.shownBy(pending) {
+			shown, ok = pending, true
+			shown.Notes = append(shown.Notes, "the BMC holds the setting for the next start of the machine")
+		}
+		if ok {
+			if seen++; seen == 2 {
+				return shown, true, nil
+			}
+		} else if seen > 0 {
+			return shown, false, nil
+		}
+		if err := m.pause(ctx, settle); err != nil {
+			return shown, false, err
+		}
+	}
+	return shown, false, nil
+}
+
+func bootShown(d *document) driver.BootResult {
+	return driver.BootResult{
+		Target:  d.text("Boot", "BootSourceOverrideTarget"),
+		Enabled: d.text("Boot", "BootSourceOverrideEnabled"),
+		Mode:    d.text("Boot", "BootSourceOverrideMode"),
+	}
+}
+
+// shownBy compares a wish with what a BMC shows. Enabled and mode that read back as nothing (Fujitsu iRMC S4, Cisco CIMC)
+// cannot contradict it.
+func (w bootWish) shownBy(r driver.BootResult) bool {
+	if w.enabled == string(schemas.DisabledBootSourceOverrideEnabled) {
+		return strings.EqualFold(r.Enabled, w.enabled) || strings.EqualFold(r.Target, w.target)
+	}
+	return strings.EqualFold(r.Target, w.target) &&
+		(r.Enabled == "" || strings.EqualFold(r.Enabled, w.enabled)) &&
+		(w.mode == "" || r.Mode == "" || strings.EqualFold(r.Mode, w.mode))
+}

@@ -1,0 +1,294 @@
+package redfish
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+// ID is the id of the built-in Redfish driver.
+const ID = "redfish"
+
+// Version of the driver.
+const Version = "1.0.0"
+
+// Config sets a Driver up. The zero value works.
+type Config struct {
+	Logger      *slog.Logger  // nil: discarded
+	IdleTimeout time.Duration // a session unused for so long is deleted; default 2 min
+	PowerBudget time.Duration // longest wait for a power change to show; default 5 min
+	// Wait sleeps between polls and ends early with ctx; nil: a timer. Tests inject a clock here.
+	Wait func(ctx context.Context, d time.Duration) error
+	// Now is the clock a BMC's is compared with; nil: time.Now.
+	Now func() time.Time
+}
+
+// Driver holds the sessions of all BMCs it was used for. Close it.
+type Driver struct {
+	log         *slog.Logger
+	idleTimeout time.Duration
+	powerBudget time.Duration
+	wait        func(context.Context, time.Duration) error
+	now         func() time.Time
+
+	mu     sync.Mutex
+	conns  map[string]*conn
+	closed bool
+	live   sync.WaitGroup // connections whose session is not deleted yet
+}
+
+// New makes a Driver.
+func New(cfg Config) *Driver {
+	d := &Driver{
+		log: cfg.Logger, idleTimeout: cfg.IdleTimeout, powerBudget: cfg.PowerBudget,
+		wait: cfg.Wait, now: cfg.Now, conns: map[string]*conn{},
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if d.idleTimeout <= 0 {
+		d.idleTimeout = 2 * time.Minute
+	}
+	if d.powerBudget <= 0 {
+		d.powerBudget = 5 * time.Minute
+	}
+	if d.wait == nil {
+		d.wait = sleep
+	}
+	if d.now == nil {
+		d.now = time.Now
+	}
+	return d
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// schema is the configuration: no options, so that a misspelt one is found.
+const schema = `{
+  "$schema": "https://json-schema.org/draft/2020-12/schema",
+  "type": "object",
+  "required": ["address"],
+  "additionalProperties": false,
+  "properties": {
+    "address": {"type": "string", "minLength": 1, "maxLength": 512, "description": "HOST, HOST:PORT or https://HOST/redfish/v1/Systems/ID"},
+    "tlsSpkiSha256": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$", "description": "SHA-256 of the BMC key, in hex"}
+  }
+}`
+
+// bmcConfig is the configuration of one BMC.
+type bmcConfig struct {
+	Address string `json:"address"`
+	SPKI    string `json:"tlsSpkiSha256"`
+}
+
+// Definition declares the driver over these sessions.
+func (d *Driver) Definition() driver.Definition {
+	bind := func(make func(*operations) any) driver.Factory {
+		return func(config json.RawMessage) (any, error) {
+			o, err := d.operations(config)
+			if err != nil {
+				return nil, err
+			}
+			return make(o), nil
+		}
+	}
+	return driver.Definition{
+		ID: ID, Version: Version, RunsOn: driver.RunsOnSite, Config: []byte(schema),
+		Capabilities: []string{"credential-rotation", "probe", "tls-pin"},
+		Implements: map[string]driver.Factory{
+			"power":      bind(func(o *operations) any { return power{o} }),
+			"management": bind(func(o *operations) any { return management{o} }),
+			"inspect":    bind(func(o *operations) any { return inspect{o} }),
+		},
+		RetrySafe: map[string][]string{
+			"power":      {"getPower"},
+			"management": {"setBootDevice", "probe"},
+			"inspect":    {"inspect"},
+		},
+		Validate: d.validate,
+	}
+}
+
+// validate logs in once.
+func (d *Driver) validate(ctx *driver.Context, config json.RawMessage) error {
+	o, err := d.operations(config)
+	if err != nil {
+		return err
+	}
+	return o.use(ctx, func(c *conn) error {
+		_, err := c.findSystem(ctx)
+		return err
+	})
+}
+
+// operations is the driver bound to one BMC's configuration.
+type operations struct {
+	*Driver
+	target target
+	pin    string
+}
+
+func (d *Driver) operations(config json.RawMessage) (*operations, error) {
+	var cfg bmcConfig
+	if err := json.Unmarshal(config, &cfg); err != nil {
+		return nil, driver.Errorf(driver.CodeInvalidConfig, "the BMC configuration cannot be read: %w", err)
+	}
+	t, err := parseAddress(cfg.Address)
+	if err != nil {
+		return nil, err
+	}
+	return &operations{Driver: d, target: t, pin: cfg.SPKI}, nil
+}
+
+// credentials are the delivered user name and password.
+func credentials(ctx *driver.Context) (user, password string, err error) {
+	if user, err = ctx.Secret("username"); err != nil {
+		return "", "", err
+	}
+	password, err = ctx.Secret("password")
+	return user, password, err
+}
+
+// use runs f with the BMC's session, and keeps the session for a while after. When the BMC no longer takes the login, the
+// session is dropped at once.
+func (o *operations) use(ctx *driver.Context, f func(*conn) error) error {
+	user, password, err := credentials(ctx)
+	if err != nil {
+		return err
+	}
+	key := connKey(o.target, o.pin, user, password)
+	c, err := o.acquire(key, user, password, o)
+	if err != nil {
+		return err
+	}
+	err = f(c)
+	o.release(key, c, err)
+	return err
+}
+
+func connKey(t target, pin, user, password string) string {
+	sum := sha256.Sum256([]byte(user + "\x00" + password))
+	return t.origin + t.system + " " + pin + " " + hex.EncodeToString(sum[:])
+}
+
+func (d *Driver) acquire(key, user, password string, o *operations) (*conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, driver.Errorf(driver.CodeUnavailable, "the Redfish driver is stopping").Again()
+	}
+	c := d.conns[key]
+	if c == nil || c.dead {
+		c = &conn{client: newClient(o.target, o.pin, false), user: user, password: password}
+		d.conns[key] = c
+		d.live.Add(1)
+	}
+	if c.idle != nil {
+		c.idle.Stop()
+	}
+	c.users++
+	return c, nil
+}
+
+// release gives a connection back. The last user starts its idle time, or ends it when the driver is closed or the
+// connection of no more use.
+func (d *Driver) release(key string, c *conn, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.users--
+	if err != nil {
+		switch driver.AsError(err).Code {
+		case driver.CodeAuthFailed, driver.CodePinMismatch, driver.CodeUntrusted, driver.CodeUnreachable:
+			c.dead = true
+		}
+	}
+	if c.users > 0 {
+		return
+	}
+	if c.dead || d.closed {
+		d.drop(key, c)
+		return
+	}
+	c.idle = time.AfterFunc(d.idleTimeout, func() { d.expire(key, c) })
+}
+
+// expire ends an idle connection.
+func (d *Driver) expire(key string, c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.users == 0 {
+		d.drop(key, c)
+	}
+}
+
+// drop forgets a connection and deletes its session in the background. mu is held and nobody uses the connection.
+func (d *Driver) drop(key string, c *conn) {
+	if c.dropped {
+		return
+	}
+	c.dropped = true
+	if c.idle != nil {
+		c.idle.Stop()
+	}
+	if d.conns[key] == c {
+		delete(d.conns, key)
+	}
+	go func() {
+		defer d.live.Done()
+		c.logout()
+	}()
+}
+
+// Forget drops what is kept for a BMC address, so that no traffic goes there any more once its calls have ended.
+func (d *Driver) Forget(address string) {
+	t, err := parseAddress(address)
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, c := range d.conns {
+		if c.target.origin != t.origin {
+			continue
+		}
+		if c.dead = true; c.users == 0 {
+			d.drop(key, c)
+		}
+	}
+}
+
+// Close refuses new calls, waits for those running, deletes all sessions and waits for that, at most until ctx ends. What
+// is not done by then goes on in the background.
+func (d *Driver) Close(ctx context.Context) error {
+	d.mu.Lock()
+	d.closed = true
+	for key, c := range d.conns {
+		if c.users == 0 {
+			d.drop(key, c)
+		}
+	}
+	d.mu.Unlock()
+	done := make(chan struct{})
+	go func() { d.live.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,237 @@
+package redfish
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+// logoutTimeout bounds the deletion of a session, which also runs when the caller is gone.
+const logoutTimeout = 10 * time.Second
+
+// conn is a client with a login: the one session this process holds on a BMC.
+type conn struct {
+	*client
+	user, password string
+
+	mu       sync.Mutex // held over a login, so that there is one
+	token    string
+	location string // of the session, to delete it
+	basic    bool   // the session service is absent, full or broken
+	root     *document
+	system   string // path of the machine's system, once found
+
+	// The driver's mu protects these.
+	idle    *time.Timer
+	users   int
+	dead    bool // not to be used for new calls
+	dropped bool // its logout has begun
+}
+
+// send does one request with authentication. An expired session is replaced once.
+func (c *conn) send(ctx context.Context, method, link string, body any, header http.Header) (*response, error) {
+	token, err := c.login(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.do(ctx, method, link, body, c.authorize(header, token))
+	if err != nil || r.status != http.StatusUnauthorized || token == "" {
+		return r, err
+	}
+	if token, err = c.login(ctx, token); err != nil {
+		return nil, err
+	}
+	return c.do(ctx, method, link, body, c.authorize(header, token))
+}
+
+func (c *conn) authorize(header http.Header, token string) http.Header {
+	h := header.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
+	if token != "" {
+		h.Set("X-Auth-Token", token)
+		return h
+	}
+	req := http.Request{Header: h}
+	req.SetBasicAuth(c.user, c.password)
+	return h
+}
+
+// login gives the token of the session, making one when there is none or when the BMC no longer takes the stale one.
+// "" means basic authentication. It runs to its end even when ctx ends, so that a session that the BMC made is known.
+func (c *conn) login(ctx context.Context, stale string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.basic || (c.token != "" && c.token != stale) {
+		return c.token, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return "", driver.AsError(err)
+	}
+	if err := c.loadRoot(ctx); err != nil {
+		return "", err
+	}
+	old := c.location
+	c.token, c.location = "", ""
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	defer cancel()
+	if err := c.openSession(bounded); err != nil {
+		return "", err
+	}
+	if old != "" {
+		c.remove(bounded, old)
+	}
+	return c.token, nil
+}
+
+// openSession posts to the session collection. Any answer but a token and a plain refusal of the credentials means basic
+// authentication from here on: services without sessions, full ones and broken ones all accept it.
+func (c *conn) openSession(ctx context.Context) error {
+	link := c.root.link("Links", "Sessions") // older iDRACs keep it outside SessionService
+	if link == "" {
+		c.basic = true
+		return nil
+	}
+	credentials := map[string]string{"UserName": c.user, "Password": c.password}
+	r, err := c.do(ctx, http.MethodPost, link, credentials, nil)
+	if err != nil {
+		return err
+	}
+	c.token = r.header.Get("X-Auth-Token")
+	if c.location = r.header.Get("Location"); c.location == "" {
+		if d, err := parseDocument(r); err == nil {
+			c.location = d.text("@odata.id")
+		}
+	}
+	f := parseFault(r)
+	switch {
+	case r.status < 300 && c.token != "":
+		return nil
+	case r.status < 300:
+		c.basic = true
+		if c.location != "" {
+			c.remove(ctx, c.location)
+			c.location = ""
+		}
+		return nil
+	case f.is("PasswordChangeRequired"), r.status == http.StatusUnauthorized && !f.sessionLimit():
+		return f.err("logging in")
+	case r.status == http.StatusBadRequest && f.says("credential", "authentication", "username or password"):
+		return driver.Errorf(driver.CodeAuthFailed, "the BMC refuses the user name or password: %s", f.text())
+	}
+	c.basic = true
+	return nil
+}
+
+// remove deletes a session. Its failure is nobody's: the BMC's own time-out takes what is left.
+func (c *conn) remove(ctx context.Context, location string) {
+	_, _ = c.do(ctx, http.MethodDelete, location, nil, c.authorize(nil, c.token))
+}
+
+// logout deletes the session, if there is one, and the connections. A later use logs in again.
+func (c *conn) logout() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.location != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), logoutTimeout)
+		defer cancel()
+		c.remove(ctx, c.location)
+	}
+	c.token, c.location, c.basic = "", "", false
+	c.close()
+}
+
+// loadRoot reads the service root once. It needs no login.
+func (c *conn) loadRoot(ctx context.Context) error {
+	if c.root != nil {
+		return nil
+	}
+	r, err := c.do(ctx, http.MethodGet, "/redfish/v1/", nil, nil)
+	if err != nil {
+		return err
+	}
+	if r.status == http.StatusNotFound { // a service that knows the path without the slash only
+		if r, err = c.do(ctx, http.MethodGet, "/redfish/v1", nil, nil); err != nil {
+			return err
+		}
+	}
+	if r.status == http.StatusNotFound {
+		return driver.Errorf(driver.CodeUnsupported, "%s serves no Redfish; enable it, or use the IPMI driver", c.target.origin)
+	}
+	if r.status == http.StatusUnauthorized {
+		c.root, c.basic = &document{body: map[string]any{"Systems": map[string]any{"@odata.id": "/redfish/v1/Systems"},
+			"Managers": map[string]any{"@odata.id": "/redfish/v1/Managers"}}}, true
+		return nil
+	}
+	if r.status >= 300 {
+		return parseFault(r).err("reading its service root")
+	}
+	root, err := parseDocument(r)
+	if err != nil {
+		return err
+	}
+	c.root = root
+	return nil
+}
+
+// get reads one resource.
+func (c *conn) get(ctx context.Context, link string) (*document, error) {
+	r, err := c.send(ctx, http.MethodGet, link, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if r.status >= 300 {
+		return nil, &statusError{status: r.status, err: parseFault(r).err("reading " + clip(link, 80))}
+	}
+	return parseDocument(r)
+}
+
+// statusError keeps the status of a refused read, for callers to whom "not there" is an answer.
+type statusError struct {
+	status int
+	err    *driver.Error
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+func (e *statusError) Unwrap() error { return e.err }
+
+// find reads a resource that may not be there: nil without an error for every refusal but one of the login.
+func (c *conn) find(ctx context.Context, link string) (*document, error) {
+	if link == "" {
+		return nil, nil
+	}
+	d, err := c.get(ctx, link)
+	switch e := driver.AsError(err); {
+	case err == nil:
+		return d, nil
+	case e.Code == driver.CodeBMCError, e.Code == driver.CodeUnsupported, e.Code == "licence-missing":
+		return nil, nil
+	}
+	return nil, err
+}
+
+// members reads the links of a collection, following its pages, at most limit of them.
+func (c *conn) members(ctx context.Context, link string, limit int) ([]string, error) {
+	var out []string
+	seen, pages := map[string]bool{}, 0
+	for link != "" && !seen[link] && len(out) < limit && pages < 16 {
+		pages++
+		seen[link] = true
+		d, err := c.find(ctx, link)
+		if err != nil || d == nil {
+			return out, err
+		}
+		for _, m := range d.links("Members") {
+			if !seen["member "+m] && len(out) < limit {
+				seen["member "+m] = true
+				out = append(out, m)
+			}
+		}
+		link = d.text("Members@odata.nextLink")
+	}
+	return out, nil
+}

@@ -1,0 +1,95 @@
+package redfish
+
+import (
+	"context"
+	"strings"
+
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+const (
+	maxSystems  = 16
+	maxChildren = 64
+)
+
+// findSystem gives the path of the machine inside the BMC: the one the address names, else the only one with a host's
+// power action. Boards with accelerators show their baseboard as a system without one (NVIDIA GB200).
+func (c *conn) findSystem(ctx context.Context) (*document, error) {
+	if c.target.system != "" {
+		return c.get(ctx, c.target.system)
+	}
+	c.mu.Lock()
+	known := c.system
+	c.mu.Unlock()
+	if known != "" {
+		return c.get(ctx, known)
+	}
+	if _, err := c.login(ctx, ""); err != nil {
+		return nil, err
+	}
+	paths, err := c.members(ctx, c.root.link("Systems"), maxSystems)
+	if err != nil {
+		return nil, err
+	}
+	var hosts []*document
+	for _, p := range paths {
+		d, err := c.find(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if d != nil && isHost(d) {
+			hosts = append(hosts, d)
+		}
+	}
+	switch len(hosts) {
+	case 0:
+		return nil, driver.Errorf(driver.CodeBMCError, "the BMC shows no machine whose power it can change (%d systems)", len(paths))
+	case 1:
+		c.mu.Lock()
+		c.system = hosts[0].path
+		c.mu.Unlock()
+		return hosts[0], nil
+	}
+	var names []string
+	for _, h := range hosts {
+		names = append(names, clip(h.path, 80))
+	}
+	return nil, driver.Errorf("ambiguous-system", "the BMC serves %d machines; put one into the address, such as %s%s: it has %s",
+		len(hosts), strings.TrimPrefix(c.target.origin, "https://"), names[0], strings.Join(names, ", "))
+}
+
+func isHost(d *document) bool { return d.text("Actions", "#ComputerSystem.Reset", "target") != "" }
+
+// vendorOf names the maker in lower case, from wherever the BMC says it. Dell blades leave the system's field empty.
+func (c *conn) vendorOf(sys *document) string {
+	for _, v := range []string{sys.text("Manufacturer"), c.root.text("Vendor")} {
+		if v != "" {
+			return strings.ToLower(v)
+		}
+	}
+	for k := range c.root.object("Oem").members() {
+		return strings.ToLower(k)
+	}
+	return ""
+}
+
+// members are the members of an object document; none for nil.
+func (d *document) members() map[string]any {
+	if d == nil {
+		return nil
+	}
+	return d.body
+}
+
+// manager reads the BMC's own resource: the one that the system names, else the first. nil when there is none.
+func (c *conn) manager(ctx context.Context, sys *document) (*document, error) {
+	link := sys.link("Links", "ManagedBy")
+	if link == "" {
+		all, err := c.members(ctx, c.root.link("Managers"), maxSystems)
+		if err != nil || len(all) == 0 {
+			return nil, err
+		}
+		link = all[0]
+	}
+	return c.find(ctx, link)
+}
