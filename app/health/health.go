@@ -1,0 +1,109 @@
+// Package health gathers what is not as it should be, each warning with a stable code and the way out.
+package health
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"sync"
+
+	"github.com/better-compute/bcd/app"
+)
+
+// Warning is one thing a person should know.
+type Warning struct {
+	Code    string
+	Level   string // "info", "warn", "error"
+	Message string
+	WayOut  string
+}
+
+// Check looks at one thing. It returns soon; an error becomes a warning of its own.
+type Check func(ctx context.Context) ([]Warning, error)
+
+// Service runs checks. Add is safe at any time.
+type Service struct {
+	mu     sync.Mutex
+	checks []named
+}
+
+type named struct {
+	name string
+	run  Check
+}
+
+// Add registers a check under a name for people.
+func (s *Service) Add(name string, c Check) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checks = append(s.checks, named{name, c})
+}
+
+// Warnings runs every check, worst first. It never fails because one of them does.
+func (s *Service) Warnings(ctx context.Context) []Warning {
+	s.mu.Lock()
+	checks := append([]named(nil), s.checks...)
+	s.mu.Unlock()
+	var out []Warning
+	for _, c := range checks {
+		w, err := c.run(ctx)
+		if err != nil {
+			w = append(w, Warning{"check-failed", "warn", fmt.Sprintf("the check of %s failed: %v", c.name, err), "look at the log"})
+		}
+		out = append(out, w...)
+	}
+	rank := map[string]int{"error": 0, "warn": 1, "info": 2}
+	sort.SliceStable(out, func(i, j int) bool { return rank[out[i].Level] < rank[out[j].Level] })
+	return out
+}
+
+// Network warns while no subnet is turned on: then nothing is answered and no machine can netboot.
+func Network(store app.NetworkStore) Check {
+	return func(ctx context.Context) ([]Warning, error) {
+		all, err := store.ListSubnets(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range all {
+			if s.Mode != "off" {
+				return nil, nil
+			}
+		}
+		return []Warning{{"no-subnet-on", "info", "bcd only listens: no subnet is turned on, so no machine can netboot",
+			"add the provisioning subnet on the Network page and set its mode to full"}}, nil
+	}
+}
+
+// Machines warns of machines that wait for a person.
+func Machines(store app.MachineStore) Check {
+	return func(ctx context.Context) ([]Warning, error) {
+		page, err := store.ListMachines(ctx, app.MachineFilter{States: []app.State{app.StateFailed}, Limit: 5})
+		if err != nil || page.Total == 0 {
+			return nil, err
+		}
+		return []Warning{{"machines-failed", "warn", fmt.Sprintf("%d machines have failed, %s among them", page.Total, page.Items[0].Name),
+			"open each on the Machines page: it says what happened and what can be done"}}, nil
+	}
+}
+
+// Images warns while there is nothing to deploy.
+func Images(store app.ImageStore) Check {
+	return func(ctx context.Context) ([]Warning, error) {
+		all, err := store.ListImages(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var out []Warning
+		ready := false
+		for _, i := range all {
+			ready = ready || i.State == "ready"
+			if i.State == "failed" {
+				out = append(out, Warning{"image-failed", "warn", fmt.Sprintf("image %s was not imported: %s", i.Name, i.Reason), "delete it and import it again"})
+			}
+		}
+		if !ready {
+			out = append(out, Warning{"no-image", "info", "there is no image to deploy", "upload one on the Images page"})
+		}
+		return out, nil
+	}
+}

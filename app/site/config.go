@@ -1,0 +1,98 @@
+package site
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/better-compute/bcd/app"
+)
+
+// File is config.toml. Every key is optional.
+type File struct {
+	Site struct {
+		Name    string `toml:"name"`
+		DataDir string `toml:"data_dir"`
+	} `toml:"site"`
+	Listen struct {
+		Console string `toml:"console"` // HTTPS: browser, API, CLI
+		Agent   string `toml:"agent"`   // HTTPS: machines in the ramdisk
+		Boot    string `toml:"boot"`    // HTTP: boot files and chunks
+		TFTP    string `toml:"tftp"`
+	} `toml:"listen"`
+	Netboot struct {
+		Loaders string `toml:"loaders"` // directory with newer iPXE builds than the packaged ones
+		Ramdisk string `toml:"ramdisk"` // directory with another ramdisk than the built-in one
+	} `toml:"netboot"`
+	BMCDrivers map[string][]string `toml:"bmc_drivers"`
+}
+
+// Defaults of config.toml.
+const (
+	DefaultDataDir = "/var/lib/bcd"
+	DefaultConsole = ":8443"
+	DefaultAgent   = ":8444"
+	DefaultBoot    = ":8080"
+	DefaultTFTP    = ":69"
+)
+
+// LoadFile reads config.toml; a file that is not there gives the defaults. Unknown keys are errors: a misspelt key must not
+// pass for the default.
+func LoadFile(path string) (File, error) {
+	var f File
+	if path != "" {
+		md, err := toml.DecodeFile(path, &f)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			return f, app.Errorf(app.InvalidConfig, "bad-config", "%s cannot be read: %v", path, err).Do("mend that line")
+		default:
+			if un := md.Undecoded(); len(un) > 0 {
+				return f, app.Errorf(app.InvalidConfig, "unknown-key", "%s has the unknown key %q", path, un[0].String()).Do("remove it, or correct its spelling")
+			}
+		}
+	}
+	f.defaults()
+	return f, f.Validate()
+}
+
+func (f *File) defaults() {
+	for _, d := range []struct {
+		at    *string
+		value string
+	}{
+		{&f.Site.Name, "bcd"}, {&f.Site.DataDir, DefaultDataDir}, {&f.Listen.Console, DefaultConsole},
+		{&f.Listen.Agent, DefaultAgent}, {&f.Listen.Boot, DefaultBoot}, {&f.Listen.TFTP, DefaultTFTP},
+	} {
+		if *d.at == "" {
+			*d.at = d.value
+		}
+	}
+}
+
+// Validate reports every problem at once.
+func (f *File) Validate() error {
+	var errs []error
+	if err := app.ValidName("site.name", f.Site.Name); err != nil {
+		errs = append(errs, err)
+	}
+	for key, addr := range map[string]string{"listen.console": f.Listen.Console, "listen.agent": f.Listen.Agent, "listen.boot": f.Listen.Boot, "listen.tftp": f.Listen.TFTP} {
+		if _, err := port(addr); err != nil {
+			errs = append(errs, app.Errorf(app.InvalidConfig, "bad-address", "%q is not an address to listen on", addr).At(key).Do("write it as :8443 or 192.0.2.1:8443"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func port(addr string) (uint16, error) {
+	var p uint16
+	for i := len(addr) - 1; i >= 0; i-- {
+		if addr[i] == ':' {
+			_, err := fmt.Sscanf(addr[i+1:], "%d", &p)
+			return p, err
+		}
+	}
+	return 0, errors.New("no port")
+}
