@@ -1,0 +1,76 @@
+# bcd: see README.md. `make lab` runs the whole job in virtual machines, `make test` proves it.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+export GOFLAGS := -buildvcs=false
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
+RAMDISK := images/ramdisk/embed/dist
+OSIMAGE := build/osimage
+
+# What each part needs of Debian. Everything is in Debian 12's main.
+APT_BUILD := ipxe zstd ca-certificates
+APT_IMAGE := mmdebstrap fdisk e2fsprogs mtools dosfstools grub-pc-bin grub-efi-amd64-bin grub-common zstd
+APT_LAB   := qemu-system-x86 qemu-utils ovmf iproute2
+APT_TEST  := gcc libc6-dev udhcpc isc-dhcp-client dnsmasq-base atftp tftp-hpa curl nginx-light iputils-ping python3-sushy chromium kmod xz-utils
+
+.PHONY: help setup setup-test build ramdisk image lab test figures generate check-generated lint fuzz clean
+
+help: ## show this
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+define apt
+	@missing=; for p in $(1); do dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null | grep -qx installed || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ]; then \
+	    echo "installing:$$missing"; \
+	    apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing </dev/null >/dev/null; \
+	  else echo "these Debian packages are missing; as root: apt-get install --no-install-recommends$$missing" >&2; exit 1; fi; \
+	fi
+endef
+
+setup: ## install what building and the lab need (as root; else it is named)
+	$(call apt,$(APT_BUILD) $(APT_IMAGE) $(APT_LAB))
+
+setup-test: setup ## install what the tests need besides
+	$(call apt,$(APT_TEST))
+
+ramdisk: setup ## build kernel, modules, agent and loaders into the two ramdisks
+	go run ./images/ramdisk/mkramdisk -out $(RAMDISK) -work build/cache/ramdisk
+
+build: ramdisk ## build the one binary, build/bcd, with its ramdisks inside
+	CGO_ENABLED=0 go build -trimpath -tags embedramdisk -ldflags '-s -w -X main.version=$(VERSION)' -o build/bcd ./cmd/bcd
+	@ls -l build/bcd | awk '{print "build/bcd:", $$5, "bytes"}'
+
+lab: ## run the main job in virtual machines on an isolated network (as root); AUTO=1 ends after it
+	@[ "$$(id -u)" = 0 ] || { echo 'make lab needs root: it makes a network namespace and a Debian image. Try: sudo make lab' >&2; exit 1; }
+	@$(MAKE) --no-print-directory build
+	build/bcd lab --work build/lab $(if $(AUTO),--auto)
+
+test: setup-test build ## every check and test, with the race detector
+	test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	go vet ./...
+	BCD_REDFISH_DATA=$${BCD_REDFISH_DATA-$$(test -d ../shared/redfish && realpath ../shared/redfish || true)} \
+	BCD_IPMI_DATA=$${BCD_IPMI_DATA-$$(test -d ../shared/ipmi && realpath ../shared/ipmi || true)} \
+	BCD_BINARY=$(CURDIR)/build/bcd \
+	go test -race -timeout 45m ./...
+
+figures: setup-test build ## measure what users wait for: `name value` lines
+	build/bcd figures --work build/figures
+
+generate: ## write generated code anew
+	go generate ./...
+
+check-generated: generate ## fail when generated code is not what its sources give
+	git diff --exit-code
+
+lint: ## golangci-lint v2
+	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2 run ./...
+
+fuzz: ## each fuzz target for 20 s
+	@for d in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
+	  for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$d/*_test.go | cut -d' ' -f2); do \
+	    echo "$$d $$f"; go test ./$$d -run '^$$' -fuzz "^$$f\$$" -fuzztime 20s; done; done
+
+clean: ## remove what was built
+	rm -rf build $(RAMDISK)
