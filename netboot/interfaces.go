@@ -1,0 +1,290 @@
+package netboot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/netboot/internal/dhcp"
+	"github.com/better-compute/bcd/netboot/internal/ra"
+	"github.com/better-compute/bcd/netboot/internal/sntp"
+	"github.com/better-compute/bcd/netboot/internal/socket"
+)
+
+// lookEvery is how often interfaces are looked at: one that appears or changes its address is taken up that soon.
+const lookEvery = 2 * time.Second
+
+// Status is how one interface that a subnet names is served.
+type Status struct {
+	Interface string
+	Present   bool
+	Carrier   bool
+	Addrs     []netip.Addr
+	Full      bool   // answers are given; else it is listened to only
+	Error     string // why it is not served, in full or in part; "" when all is well
+}
+
+// Status lists the interfaces that subnets name, by name.
+func (s *Server) Status() []Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Status, 0, len(s.status))
+	for _, st := range s.status {
+		st.Addrs = slices.Clone(st.Addrs)
+		out = append(out, st)
+	}
+	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(a.Interface, b.Interface) })
+	return out
+}
+
+// link is what decides how an interface is served. A change of any field restarts its servers.
+type link struct {
+	index int
+	full  bool
+	addrs string
+}
+
+// served is a running set of servers of one interface.
+type served struct {
+	link  link
+	stop  context.CancelFunc
+	ended chan struct{} // closed when all of them ended
+}
+
+// watch keeps the servers in step with subnets and interfaces until ctx ends.
+func (s *Server) watch(ctx context.Context) error {
+	running := map[string]*served{}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		s.reconcile(ctx, running)
+		select {
+		case <-ctx.Done():
+			for _, r := range running {
+				r.stop()
+				<-r.ended
+			}
+			return nil
+		case <-tick.C:
+		case <-s.changed:
+			if err := s.load(ctx); err != nil && ctx.Err() == nil {
+				s.cfg.Log.Error("subnets could not be read again, the former ones stay", "error", err)
+			}
+		}
+	}
+}
+
+// reconcile starts, stops and restarts the servers of interfaces.
+func (s *Server) reconcile(ctx context.Context, running map[string]*served) {
+	wanted := s.wanted()
+	for name, r := range running {
+		if _, ok := wanted[name]; !ok {
+			r.stop()
+			<-r.ended
+			delete(running, name)
+		}
+	}
+	status := map[string]Status{}
+	for name, full := range wanted {
+		status[name] = s.keep(ctx, running, name, full)
+	}
+	s.mu.Lock()
+	s.status = status
+	s.mu.Unlock()
+}
+
+// wanted says which interfaces subnets name, and whether any of them is to be answered.
+func (s *Server) wanted() map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]bool{}
+	for _, sub := range s.subnets {
+		if sub.Interface != "" {
+			out[sub.Interface] = out[sub.Interface] || sub.Mode == "full"
+		}
+	}
+	return out
+}
+
+// keep makes one interface be served as it should.
+func (s *Server) keep(ctx context.Context, running map[string]*served, name string, full bool) Status {
+	st := Status{Interface: name, Full: full}
+	ifi, addrs, err := s.look(name)
+	r := running[name]
+	if err != nil {
+		if r != nil {
+			r.stop()
+			<-r.ended
+			delete(running, name)
+		}
+		st.Error = err.Error()
+		return st
+	}
+	st.Present, st.Carrier, st.Addrs = true, ifi.Flags&net.FlagRunning != 0, addrs
+	want := link{ifi.Index, full, fmt.Sprint(addrs)}
+	if r != nil && r.link == want && !r.over() {
+		st.Error = s.lastError(name)
+		return st
+	}
+	if r != nil {
+		r.stop()
+		<-r.ended
+		delete(running, name)
+	}
+	r, err = s.serve(ctx, ifi, addrs, want)
+	if r != nil {
+		running[name] = r
+	}
+	if err != nil {
+		st.Error = err.Error()
+	}
+	if st.Error != s.lastError(name) || r != nil {
+		s.tell(st)
+	}
+	return st
+}
+
+func (r *served) over() bool {
+	select {
+	case <-r.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Server) lastError(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status[name].Error
+}
+
+// tell records that an interface is served, or why not.
+func (s *Server) tell(st Status) {
+	level, message := "info", "Interface "+st.Interface+" is listened to; nothing is answered there."
+	switch {
+	case st.Error != "":
+		level, message = "error", "Interface "+st.Interface+" is not fully served: "+st.Error
+	case st.Full:
+		message = "Machines on interface " + st.Interface + " are answered."
+	}
+	s.record("netboot.interface", level, "", message, st)
+}
+
+// look finds an interface and its IPv4 addresses.
+func (s *Server) look(name string) (ifi *net.Interface, addrs []netip.Addr, err error) {
+	err = s.cfg.Sockets(func() error {
+		if ifi, err = net.InterfaceByName(name); err != nil {
+			return fmt.Errorf("interface %q is not there", name)
+		}
+		list, err := ifi.Addrs()
+		if err != nil {
+			return fmt.Errorf("reading addresses of %q: %w", name, err)
+		}
+		for _, a := range list {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
+				addrs = append(addrs, p.Addr())
+			}
+		}
+		return nil
+	})
+	return ifi, addrs, err
+}
+
+// serve starts the servers of one interface. DHCP is a must; when another fails to open, the rest goes on and the
+// error says which.
+func (s *Server) serve(ctx context.Context, ifi *net.Interface, addrs []netip.Addr, want link) (*served, error) {
+	var conn dhcp.Conn
+	if err := s.cfg.Sockets(func() (err error) { conn, err = dhcp.Listen(ifi); return err }); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r := &served{link: want, stop: cancel, ended: make(chan struct{})}
+	var wg sync.WaitGroup
+	s.start(&wg, cancel, func() error { return s.dhcp.Serve(ctx, dhcp.Interface{Name: ifi.Name, Addrs: addrs}, conn) })
+	var err error
+	if want.full {
+		err = errors.Join(s.serveTFTP(ctx, &wg, cancel, ifi), s.serveRA(ctx, &wg, cancel, ifi), s.serveTime(ctx, &wg, cancel, ifi))
+	}
+	go func() { wg.Wait(); cancel(); close(r.ended) }()
+	return r, err
+}
+
+// start runs one server; when it fails, those of its interface end with it and are started anew.
+func (s *Server) start(wg *sync.WaitGroup, cancel context.CancelFunc, run func() error) {
+	wg.Go(func() {
+		if err := run(); err != nil {
+			s.cfg.Log.Error("netboot server failed, starting it again", "error", err)
+			cancel()
+		}
+	})
+}
+
+// serveTFTP runs inside Sockets all the time: each transfer opens a socket of its own.
+func (s *Server) serveTFTP(ctx context.Context, wg *sync.WaitGroup, cancel context.CancelFunc, ifi *net.Interface) error {
+	opened := make(chan error, 1)
+	s.start(wg, cancel, func() error {
+		return s.cfg.Sockets(func() error {
+			conn, err := socket.UDP(ifi.Name, netip.AddrPortFrom(netip.IPv4Unspecified(), 69))
+			opened <- err
+			if err != nil {
+				return nil // told by opened
+			}
+			return s.tftp.Serve(ctx, conn)
+		})
+	})
+	return <-opened
+}
+
+func (s *Server) serveRA(ctx context.Context, wg *sync.WaitGroup, cancel context.CancelFunc, ifi *net.Interface) error {
+	var conn *ra.Conn
+	if err := s.cfg.Sockets(func() (err error) { conn, err = ra.Listen(ifi); return err }); err != nil {
+		s.cfg.Log.Info("no IPv6 on this interface: iPXE will wait longer", "interface", ifi.Name, "error", err)
+		return nil
+	}
+	s.start(wg, cancel, func() error {
+		return conn.Serve(ctx, ra.Config{Booting: s.booting, Record: s.recordRA(ifi.Name), Log: s.cfg.Log})
+	})
+	return nil
+}
+
+// booting reports a machine that netboots now, or is about to: its solicitation may come before its DISCOVER.
+func (s *Server) booting(ctx context.Context, mac app.MAC) bool {
+	if s.clients.isBooting(mac) {
+		return true
+	}
+	t, err := s.target(ctx, Client{MACs: []app.MAC{mac}})
+	return err == nil && t.Kind == KindRamdisk
+}
+
+func (s *Server) serveTime(ctx context.Context, wg *sync.WaitGroup, cancel context.CancelFunc, ifi *net.Interface) error {
+	var conn *net.UDPConn
+	err := s.cfg.Sockets(func() (err error) {
+		conn, err = socket.UDP(ifi.Name, netip.AddrPortFrom(netip.IPv4Unspecified(), sntp.Port))
+		return err
+	})
+	if err != nil {
+		s.cfg.Log.Info("another program tells the time on this interface", "interface", ifi.Name, "error", err)
+		return nil
+	}
+	s.start(wg, cancel, func() error { return sntp.Serve(ctx, conn, sntp.Config{Clock: hostClock, Now: s.cfg.Clock}) })
+	return nil
+}
+
+// probe asks by ARP whether an address is in use.
+func (s *Server) probe(ctx context.Context, iface string, a netip.Addr) (inUse bool) {
+	_ = s.cfg.Sockets(func() error {
+		if ifi, err := net.InterfaceByName(iface); err == nil {
+			inUse = dhcp.Probe(ctx, ifi, a)
+		}
+		return nil
+	})
+	return inUse
+}

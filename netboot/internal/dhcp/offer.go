@@ -1,0 +1,174 @@
+package dhcp
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/better-compute/bcd/app"
+)
+
+// maxTries is how many addresses found in use one DISCOVER may run into before it goes unanswered.
+const maxTries = 3
+
+// discover answers a DISCOVER with an offer. An address that this client does not hold already is probed first.
+func (s *Server) discover(ctx context.Context, r *request, sub *subnet, conn Conn, wg *sync.WaitGroup) {
+	reserved, known := s.cfg.Clients.Reservation(ctx, r.mac)
+	a, fresh, ok := s.hold(r, sub, reserved, known)
+	if !ok {
+		if !a.IsValid() {
+			s.exhausted(r, sub)
+		}
+		return
+	}
+	if !fresh || s.cfg.Probe == nil {
+		s.offer(ctx, r, sub, a, conn)
+		return
+	}
+	select {
+	case s.probes <- struct{}{}:
+	default:
+		s.unhold(a)
+		return // the client asks again
+	}
+	wg.Go(func() {
+		defer func() { <-s.probes }()
+		s.probeAndOffer(ctx, r, sub, a, reserved, known, conn)
+	})
+}
+
+func (s *Server) probeAndOffer(ctx context.Context, r *request, sub *subnet, a, reserved netip.Addr, known bool, conn Conn) {
+	for range maxTries {
+		inUse := !r.giaddr.IsValid() && s.cfg.Probe(ctx, r.iface.Name, a) // a relayed subnet is out of ARP's reach
+		s.unhold(a)
+		if ctx.Err() != nil {
+			return
+		}
+		if !inUse {
+			s.offer(ctx, r, sub, a, conn)
+			return
+		}
+		s.inUse(r, sub, a)
+		var fresh, ok bool
+		if a, fresh, ok = s.hold(r, sub, reserved, known); !ok {
+			return
+		}
+		if !fresh {
+			s.offer(ctx, r, sub, a, conn)
+			return
+		}
+	}
+	s.unhold(a)
+}
+
+// hold chooses an address for the client and holds it. fresh says that it is not the client's yet and must be probed;
+// then the caller must call unhold, and other requests of the client go unanswered until it did. An invalid address
+// that is not ok means that the pool is exhausted.
+func (s *Server) hold(r *request, sub *subnet, reserved netip.Addr, known bool) (a netip.Addr, fresh, ok bool) {
+	now := r.arrived
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, ok = s.choose(r, sub, reserved, now)
+	if !ok {
+		return a, false, false
+	}
+	if s.probing[a] {
+		return a, false, false
+	}
+	key := leaseKey{sub.ID, r.mac}
+	if e := s.table.byKey[key]; e != nil && e.lease.Addr == a {
+		e.held = now.Add(holdTime)
+		return a, false, true
+	}
+	s.table.put(app.Lease{
+		MAC: r.mac, Addr: a, SubnetID: sub.ID, Hostname: r.hostname(), State: "offered", Reserved: known, Expires: now, Seen: now,
+	}, now.Add(holdTime))
+	if s.cfg.Probe != nil {
+		s.probing[a] = true
+	}
+	return a, true, true
+}
+
+func (s *Server) unhold(a netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.probing, a)
+}
+
+// choose finds the client's address: the reserved one, the one it has or had, the one it asks for, any of the pool.
+// mu must be held.
+func (s *Server) choose(r *request, sub *subnet, reserved netip.Addr, now time.Time) (netip.Addr, bool) {
+	mine := r.iface.Addrs
+	if reserved.IsValid() && sub.CIDR.Contains(reserved) && !sub.excluded(reserved, mine) && s.table.free(reserved, r.mac, now) {
+		return reserved, true
+	}
+	if e := s.table.byKey[leaseKey{sub.ID, r.mac}]; e != nil && s.keeps(sub, e, r) {
+		return e.lease.Addr, true
+	}
+	if r.wanted.IsValid() && sub.holds(r.wanted, mine) && s.table.free(r.wanted, r.mac, now) {
+		return r.wanted, true
+	}
+	return s.table.pick(sub.pool, r.mac, now, func(a netip.Addr) bool { return sub.excluded(a, mine) })
+}
+
+// keeps reports whether a client may go on with the address of its entry: a stranded one it may not. mu must be held.
+func (s *Server) keeps(sub *subnet, e *entry, r *request) bool {
+	if e.lease.Reserved {
+		return sub.CIDR.Contains(e.lease.Addr) && !sub.excluded(e.lease.Addr, r.iface.Addrs)
+	}
+	return sub.holds(e.lease.Addr, r.iface.Addrs)
+}
+
+// exhausted reports a pool without a free address, once in a while: the clients keep asking.
+func (s *Server) exhausted(r *request, sub *subnet) {
+	s.mu.Lock()
+	told := r.arrived.Sub(s.told[sub.ID]) < holdTime
+	if !told {
+		s.told[sub.ID] = r.arrived
+	}
+	s.mu.Unlock()
+	if told {
+		return
+	}
+	s.cfg.Record(Exchange{
+		Kind: "dhcp.exhausted", Level: "error", MAC: r.mac, Subnet: sub.ID, Interface: r.iface.Name,
+		Message: "No address of the pool is free: widen the pool or shorten the lease time.",
+	})
+}
+
+// inUse puts an address that somebody else answers for into quarantine.
+func (s *Server) inUse(r *request, sub *subnet, a netip.Addr) {
+	s.mu.Lock()
+	s.quarantine(sub, a, r)
+	s.mu.Unlock()
+	s.cfg.Record(Exchange{
+		Kind: "dhcp.conflict", Level: "warn", MAC: r.mac, Addr: a, Subnet: sub.ID, Interface: r.iface.Name,
+		Message: "A machine that has no lease answers for " + a.String() + ": it is left alone and the client gets another address.",
+	})
+}
+
+// quarantine takes an address out of use for a while and stores that. mu must be held.
+func (s *Server) quarantine(sub *subnet, a netip.Addr, r *request) {
+	l := app.Lease{MAC: r.mac, Addr: a, SubnetID: sub.ID, State: "declined", Expires: r.arrived.Add(quarantine), Seen: r.arrived}
+	if e := s.table.byAddr[a]; e != nil {
+		s.table.drop(e)
+	}
+	s.table.put(l, time.Time{})
+	s.commit.add(change{lease: l, then: s.logged("storing a declined address")})
+}
+
+// logged makes a continuation that only logs a failure.
+func (s *Server) logged(doing string) func(error) {
+	return func(err error) {
+		if err != nil {
+			s.cfg.Log.Error(doing+" failed", "error", err)
+		}
+	}
+}
+
+func (s *Server) offer(ctx context.Context, r *request, sub *subnet, a netip.Addr, conn Conn) {
+	s.answer(ctx, r, sub, dhcpv4.MessageTypeOffer, a, conn)
+}

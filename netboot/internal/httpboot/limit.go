@@ -1,0 +1,77 @@
+package httpboot
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// limitListener closes connections beyond a number in all and from one address at once, so that no client can hold
+// the listener from the others.
+func limitListener(l net.Listener, total, perClient int) net.Listener {
+	return &limited{Listener: l, total: total, perClient: perClient, open: map[netip.Addr]int{}}
+}
+
+type limited struct {
+	net.Listener
+	total, perClient int
+
+	mu   sync.Mutex // protects what follows
+	all  int
+	open map[netip.Addr]int
+}
+
+// Accept waits for a connection within the limits.
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		ap, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+		if l.take(ap.Addr()) {
+			return &limitedConn{Conn: c, release: sync.OnceFunc(func() { l.give(ap.Addr()) })}, nil
+		}
+		_ = c.Close()
+	}
+}
+
+func (l *limited) take(a netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all >= l.total || l.open[a] >= l.perClient {
+		return false
+	}
+	l.all++
+	l.open[a]++
+	return true
+}
+
+func (l *limited) give(a netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all--
+	if l.open[a]--; l.open[a] == 0 {
+		delete(l.open, a)
+	}
+}
+
+type limitedConn struct {
+	net.Conn
+	release func()
+}
+
+// ReadFrom keeps sendfile.
+func (c *limitedConn) ReadFrom(r io.Reader) (int64, error) {
+	if rf, ok := c.Conn.(io.ReaderFrom); ok {
+		return rf.ReadFrom(r)
+	}
+	return io.Copy(struct{ io.Writer }{c.Conn}, r)
+}
+
+// Close closes the connection and makes room for another, once.
+func (c *limitedConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}

@@ -1,0 +1,42 @@
+// Package socket opens UDP sockets that belong to one network interface and say to which address each datagram came.
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// UDP opens an IPv4 socket at an address, bound to a device unless that is "". It belongs to the network namespace of
+// the calling thread. Packet information is asked for before the socket is bound, so that no datagram comes without it.
+// Two sockets of one port may exist on different devices.
+func UDP(device string, at netip.AddrPort) (*net.UDPConn, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var opts error
+		err := c.Control(func(fd uintptr) { opts = prepare(int(fd), device) })
+		return errors.Join(err, opts)
+	}}
+	c, err := lc.ListenPacket(context.Background(), "udp4", at.String())
+	if err != nil {
+		return nil, fmt.Errorf("opening UDP port %d on %q: %w", at.Port(), device, err)
+	}
+	return c.(*net.UDPConn), nil
+}
+
+func prepare(fd int, device string) error {
+	err := errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1),
+	)
+	if device != "" {
+		err = errors.Join(err, unix.BindToDevice(fd, device))
+	}
+	return err
+}
