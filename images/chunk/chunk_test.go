@@ -100,7 +100,7 @@ func restore(t *testing.T, s *Store, x *Index, l Limits) []byte {
 			for _, i := range r.Chunks {
 				c := &x.Chunks[i]
 				at := int64(c.PackOff) - sp.Off
-				if err := d.Open(c, wire[at:at+int64(c.Stored)], out[c.Offset:c.End()]); err != nil {
+				if err := d.Open(c, wire[at:at+int64(c.Stored)], out[c.Offset:c.End()], 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -269,11 +269,11 @@ func TestTamperedFrameIsRefused(t *testing.T) {
 	d, _ := NewDecoder()
 	defer d.Close()
 	dst := make([]byte, c.Size)
-	if err := d.Open(&c, stored, dst); err != nil {
+	if err := d.Open(&c, stored, dst, 0); err != nil {
 		t.Fatal(err)
 	}
 	stored[len(stored)/2] ^= 1
-	if err := d.Open(&c, stored, dst); err == nil {
+	if err := d.Open(&c, stored, dst, 0); err == nil {
 		t.Error("a changed frame was accepted")
 	}
 }
@@ -311,4 +311,24 @@ func FuzzParseIndex(f *testing.F) {
 		}
 		x.Plan(DefaultLimits)
 	})
+}
+
+func TestReader(t *testing.T) {
+	s := testStore(t)
+	img := testImage(8, 6<<20+77)
+	r, err := NewReader(build(t, s, img), s.Open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got, err := io.ReadAll(io.NewSectionReader(r, 0, int64(len(img))))
+	if err != nil || !bytes.Equal(got, img) {
+		t.Errorf("reading in order: %v", err)
+	}
+	b := make([]byte, 300_001)
+	for off := int64(len(img)) - 300_001; off > 0; off -= 777_777 {
+		if _, err := r.ReadAt(b, off); err != nil || !bytes.Equal(b, img[off:off+300_001]) {
+			t.Errorf("reading at %d: %v", off, err)
+		}
+	}
 }

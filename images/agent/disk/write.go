@@ -164,7 +164,7 @@ func newWorker(j *job) (*worker, error) {
 	if k.wire, err = Buffer(max(chunk.DefaultLimits.Fetch, chunk.MaxChunkBytes)); err != nil {
 		return nil, fmt.Errorf("reserving memory for a transfer: %w", err)
 	}
-	if k.raw, err = Buffer(chunk.DefaultLimits.Raw); err != nil {
+	if k.raw, err = Buffer(chunk.DefaultLimits.Raw + chunk.Slack); err != nil {
 		return nil, errors.Join(fmt.Errorf("reserving memory for a write: %w", err), syscall.Munmap(k.wire))
 	}
 	return k, nil
@@ -201,7 +201,7 @@ func (k *worker) run(s *chunk.Span, r *chunk.Run, wire []byte) error {
 		c := &k.index.Chunks[i]
 		clear(k.raw[end-r.Offset : c.Offset-r.Offset])
 		at := int64(c.PackOff) - s.Off
-		if err := k.dec.Open(c, wire[at:at+int64(c.Stored)], k.raw[c.Offset-r.Offset:c.End()-r.Offset]); err != nil {
+		if err := k.dec.Open(c, wire[at:at+int64(c.Stored)], k.raw[c.Offset-r.Offset:c.End()-r.Offset], chunk.Slack); err != nil {
 			return denied{err}
 		}
 		end = c.End()
