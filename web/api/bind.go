@@ -1,8 +1,6 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -37,40 +35,7 @@ func decode(r *http.Request, v any) error {
 	if err != nil {
 		return readError(err)
 	}
-	return Strict(raw, v)
-}
-
-// Strict decodes exactly one JSON object of known fields.
-func Strict(raw []byte, v any) error {
-	if trimmed := bytes.TrimSpace(raw); len(trimmed) == 0 || trimmed[0] != '{' {
-		return problem.Malformed("the body is not a JSON object").Do("send one JSON object")
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return decodeError(err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return problem.Malformed("the body holds more than one JSON document").Do("send one JSON object")
-	}
-	return nil
-}
-
-func decodeError(err error) error {
-	var typ *json.UnmarshalTypeError
-	if e, ok := app.AsError(err); ok {
-		return e
-	}
-	if errors.As(err, &typ) {
-		return problem.Malformed("is a %s where a %s belongs", typ.Value, typ.Type.Kind()).At(typ.Field)
-	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		if s, err := strconv.Unquote(name); err == nil {
-			name = s
-		}
-		return problem.Malformed("is not a field of this request").At(name).Do("see /api/v1/openapi.json")
-	}
-	return problem.Malformed("the body is not valid JSON").Do("send one JSON object")
+	return problem.Decode(raw, v)
 }
 
 func noBody(r *http.Request) error {

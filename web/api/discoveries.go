@@ -43,25 +43,12 @@ func (a *API) acceptDiscovery(c *Call, in AcceptInput) (*app.Machine, error) {
 	if err := app.ValidName("name", in.Name); err != nil {
 		return nil, err
 	}
-	if in.BMC == nil {
-		return a.Service.AcceptDiscovery(c, c.actor(), mac, in)
+	if in.BMC != nil {
+		if err := in.BMC.normalize("bmc"); err != nil {
+			return nil, err
+		}
 	}
-	if err := in.BMC.normalize("bmc"); err != nil {
-		return nil, err
-	}
-	if in.BMC.Credentials == nil {
-		return a.Service.AcceptDiscovery(c, c.actor(), mac, in)
-	}
-	name, err := a.sealLogin(c, in.Name, in.BMC)
-	if err != nil {
-		return nil, err
-	}
-	m, err := a.Service.AcceptDiscovery(c, c.actor(), mac, in)
-	if err != nil {
-		a.unseal(c, name)
-		return nil, err
-	}
-	return m, nil
+	return a.Service.AcceptDiscovery(c, c.actor(), mac, in)
 }
 
 func (a *API) deleteDiscovery(c *Call, _ none) (none, error) {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
-	"github.com/better-compute/bcd/app/secret"
 )
 
 // MaxBatch bounds how many machines one request may touch.
@@ -120,43 +119,7 @@ func (a *API) enroll(c *Call, in EnrollInput) (*app.Machine, error) {
 	if err := in.normalize(); err != nil {
 		return nil, err
 	}
-	if in.BMC == nil || in.BMC.Credentials == nil {
-		return a.Service.Enroll(c, c.actor(), in)
-	}
-	name, err := a.sealLogin(c, in.Name, in.BMC)
-	if err != nil {
-		return nil, err
-	}
-	m, err := a.Service.Enroll(c, c.actor(), in)
-	if err != nil {
-		a.unseal(c, name)
-		return nil, err
-	}
-	return m, nil
-}
-
-// sealLogin stores the typed login under a free name and replaces it in b by the reference.
-func (a *API) sealLogin(ctx context.Context, machine string, b *BMCInput) (string, error) {
-	rows, err := a.Secrets.List(ctx)
-	if err != nil {
-		return "", err
-	}
-	name := "bmc-" + machine
-	if slices.ContainsFunc(rows, func(s app.SealedSecret) bool { return s.Name == name }) {
-		name = app.NewID(name)
-	}
-	if err := a.Secrets.Put(ctx, name, secret.Login(b.Credentials.Username, b.Credentials.Password)); err != nil {
-		return "", err
-	}
-	b.CredentialsRef, b.Credentials = secret.Ref(name), nil
-	return name, nil
-}
-
-// unseal removes the login of an enrolment that was refused, also when the caller has gone.
-func (a *API) unseal(ctx context.Context, name string) {
-	if err := a.Secrets.Delete(context.WithoutCancel(ctx), name); err != nil {
-		a.Log.Error("removing the login of a refused enrolment", "secret", name, "error", err)
-	}
+	return a.Service.Enroll(c, c.actor(), in)
 }
 
 func (a *API) testBMC(c *Call, in BMCInput) (*Card, error) {

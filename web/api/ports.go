@@ -11,7 +11,7 @@ import (
 )
 
 // BMCInput says how to reach a management controller. Either CredentialsRef names a secret, or Credentials carries the
-// values, which are sealed before anything else happens and never come back.
+// values, which the use case seals and which never come back.
 type BMCInput struct {
 	Driver         string          `json:"driver"`
 	Address        string          `json:"address"`
@@ -105,8 +105,8 @@ type AcceptInput struct {
 	Profile string    `json:"hardwareProfile,omitempty"`
 }
 
-// Service is what the faces ask of machines. Every method does its own checks on state; permissions were checked before.
-// BMCInput reaches it with CredentialsRef only when nothing was typed.
+// Service is what the faces ask of machines. Every method does its own checks on state; permissions and the form of each
+// field were checked before.
 type Service interface {
 	Enroll(ctx context.Context, actor string, in EnrollInput) (*app.Machine, error)
 	TestBMC(ctx context.Context, actor string, in BMCInput) (*Card, error)

@@ -1,0 +1,95 @@
+// What the console does beyond htmx. Every page works without this file.
+"use strict";
+
+// Uploads: send the file as the raw body, with its length, and show how far it is.
+function bytes(n) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let i = 0;
+  while (n >= 1024 && i < units.length - 1) { n /= 1024; i++; }
+  return n.toFixed(i > 1 ? 1 : 0) + " " + units[i];
+}
+
+function seconds(s) {
+  if (!isFinite(s)) return "";
+  s = Math.round(s);
+  if (s < 90) return s + " s";
+  const m = Math.round(s / 60);
+  return m < 90 ? m + " min" : (m / 60).toFixed(1) + " h";
+}
+
+function hexToBase64(hex) {
+  return btoa(String.fromCharCode(...hex.match(/../g).map((h) => parseInt(h, 16))));
+}
+
+function upload(form) {
+  const file = form.elements.file.files[0];
+  const name = form.elements.name.value.trim();
+  const digest = form.elements.sha256.value.trim().toLowerCase();
+  if (!file || !name) return false;
+  const box = form.querySelector("[data-upload]");
+  const bar = box.querySelector("progress");
+  const text = box.querySelector("[data-text]");
+  const button = form.querySelector("button[type=submit]");
+  const cancel = box.querySelector("button");
+  const xhr = new XMLHttpRequest();
+  const start = performance.now();
+  xhr.open("PUT", "/api/v1/images/" + encodeURIComponent(name));
+  if (form.elements.format.value) xhr.setRequestHeader("Bcd-Image-Format", form.elements.format.value);
+  if (/^[0-9a-f]{64}$/.test(digest)) xhr.setRequestHeader("Content-Digest", "sha-256=:" + hexToBase64(digest) + ":");
+  const end = (message) => {
+    text.textContent = message;
+    button.disabled = false;
+    cancel.hidden = true;
+    window.removeEventListener("beforeunload", stay);
+  };
+  const stay = (e) => e.preventDefault();
+  xhr.upload.onprogress = (e) => {
+    const rate = e.loaded / ((performance.now() - start) / 1000);
+    bar.max = file.size;
+    bar.value = e.loaded;
+    text.textContent = e.loaded >= file.size ? "Sent. The appliance is storing it…" :
+      bytes(e.loaded) + " of " + bytes(file.size) + " · " + bytes(rate) + "/s · " + seconds((file.size - e.loaded) / rate) + " left";
+  };
+  xhr.onload = () => {
+    if (xhr.status === 201) { window.removeEventListener("beforeunload", stay); location.assign("/images"); return; }
+    let error = { message: "The upload failed with status " + xhr.status + "." };
+    try { error = JSON.parse(xhr.responseText).error; } catch { /* not ours */ }
+    end([error.field, error.message].filter(Boolean).join(": ") + (error.wayOut ? " — " + error.wayOut : ""));
+  };
+  xhr.onerror = () => end("The connection broke. Nothing was kept; upload the image again.");
+  xhr.onabort = () => end("The upload was stopped. Nothing was kept.");
+  cancel.onclick = () => xhr.abort();
+  cancel.hidden = false;
+  box.hidden = false;
+  button.disabled = true;
+  window.addEventListener("beforeunload", stay);
+  xhr.send(file);
+  return true;
+}
+
+document.addEventListener("submit", (e) => {
+  if (e.target.matches("form[data-raw-upload]") && upload(e.target)) e.preventDefault();
+});
+
+// Batches: one box chooses all rows.
+document.addEventListener("change", (e) => {
+  if (!e.target.matches("input[data-all]")) return;
+  for (const box of document.querySelectorAll("input[name=id]")) box.checked = e.target.checked;
+});
+
+// Lists: enter the chosen filter as soon as it is chosen.
+document.addEventListener("change", (e) => {
+  if (e.target.matches("select[data-submit]")) e.target.form.requestSubmit();
+});
+
+// Times: the page carries UTC; show them in the reader's zone.
+function localTimes(root) {
+  for (const t of root.querySelectorAll("time[datetime]:not([title])")) {
+    const d = new Date(t.dateTime);
+    if (isNaN(d)) continue;
+    t.title = d.toLocaleString();
+    if (t.dataset.clock !== undefined) t.textContent = d.toLocaleTimeString([], { hour12: false });
+  }
+}
+document.addEventListener("DOMContentLoaded", () => localTimes(document));
+document.addEventListener("htmx:load", (e) => localTimes(e.target));

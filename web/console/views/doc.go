@@ -1,0 +1,3 @@
+// Package views holds the pages of the console as templ components. They show what they are given: nothing here asks the
+// store or decides what may be done, beyond hiding what the reader may not do.
+package views
