@@ -71,7 +71,7 @@ func pruneWorkflows(tx *sql.Tx, machineID string) error {
 
 // Workflow finds a workflow by its id.
 func (db *DB) Workflow(ctx context.Context, id string) (*workflow.Workflow, error) {
-	all, err := db.selectWorkflows(ctx, "id = ?", id)
+	all, err := db.selectWorkflows(ctx, "w.id = ?", id)
 	if err == nil && len(all) == 0 {
 		err = app.Missing("workflow", id)
 	}
@@ -83,7 +83,7 @@ func (db *DB) Workflow(ctx context.Context, id string) (*workflow.Workflow, erro
 
 // ListWorkflows gives workflows, newest first.
 func (db *DB) ListWorkflows(ctx context.Context, f workflow.Filter) ([]workflow.Workflow, error) {
-	where, args := "seq > 0", []any{}
+	where, args := "w.seq > 0", []any{}
 	add := func(cond string, a any) { where += " AND " + cond; args = append(args, a) }
 	if f.MachineID != "" {
 		add("machine_id = ?", f.MachineID)
@@ -95,16 +95,16 @@ func (db *DB) ListWorkflows(ctx context.Context, f workflow.Filter) ([]workflow.
 		add("active = ?", 1)
 	}
 	if f.Before != "" {
-		add("seq < coalesce((SELECT seq FROM workflows WHERE id = ?), 0)", f.Before)
+		add("w.seq < coalesce((SELECT seq FROM workflows WHERE id = ?), 0)", f.Before)
 	}
 	args = append(args, pageSize(f.Limit, 50))
-	return db.selectWorkflows(ctx, where+" ORDER BY seq DESC LIMIT ?", args...)
+	return db.selectWorkflows(ctx, where+" ORDER BY w.seq DESC LIMIT ?", args...)
 }
 
 func (db *DB) selectWorkflows(ctx context.Context, where string, args ...any) (all []workflow.Workflow, err error) {
 	err = db.read(ctx, func(tx *sql.Tx) error {
 		rows, err := tx.Query(`SELECT w.seq, w.doc, coalesce(d.data, '') FROM workflows w
-			LEFT JOIN workflow_data d ON d.seq = w.seq WHERE w.`+where, args...)
+			LEFT JOIN workflow_data d ON d.seq = w.seq WHERE `+where, args...)
 		if err != nil {
 			return err
 		}

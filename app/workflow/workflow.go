@@ -153,7 +153,9 @@ type Kind struct {
 	Name   string
 	Budget time.Duration // default
 	// Run does the step and returns after its effect was read back. It must return soon after ctx ends.
-	// An error that is an *app.Error is shown to people as it is.
+	// An error that is an *app.Error is shown to people as it is; one with the code app.Interrupted says that the end of
+	// the attempt is unknown, and the engine settles it as after a crash. context.Cause(ctx) tells why ctx ended: ErrStopped
+	// (the step will be settled by the next process), ErrAborted, ErrDeadline, ErrStalled.
 	Run func(ctx context.Context, s StepContext) (any, error)
 	// Prepare, for agent kinds, completes the payload at delivery time (a digest, a disk identity, an address);
 	// it must give the same bytes for the same key. nil: the step's payload goes as it is.
@@ -167,16 +169,22 @@ type Verb struct {
 	Name    string
 	Version int
 	// Begin changes the machine in the transaction that creates the workflow (state, Before, deadlines); an error refuses.
+	// It is called again when a failed workflow is retried, with the machine's state put back to Before.
 	Begin func(m *app.Machine, w *Workflow) error
 	// End changes the machine in the transaction that ends the workflow: the new state, with reason and way out.
 	End func(m *app.Machine, w *Workflow) error
 	// Cleanup runs, with a time limit and journaled, when a workflow fails or is aborted, before End: power off, revoke
 	// tokens. Its failure is reported beside the workflow's own error, never instead of it. May be nil.
 	Cleanup func(ctx context.Context, s StepContext) error
+	// RetryFrom names the step that a retry of a failed workflow begins at: Cleanup may have undone what the failed step
+	// needs, a running agent for one. All steps from there on get a new attempt. nil, or a later step: the failed one.
+	// An interrupted workflow, which was not cleaned up, always goes on at its step.
+	RetryFrom func(w *Workflow) int
 }
 
 // Agents delivers commands to machines' agents. Deliver blocks until the attempt ended; the same key never runs twice on
-// one agent: a key the agent knows answers with its state. It is implemented by app/agent.
+// one agent: a key the agent knows answers with its state. An error with the code app.Interrupted says that the attempt's
+// end is unknown (a session lost in mid-command), and the engine settles it. It is implemented by app/agent.
 type Agents interface {
 	Deliver(ctx context.Context, c Command, progress func(Progress)) (json.RawMessage, error)
 	// Lookup asks the executor's table of attempts. Known is false when no session that saw the key lives.
@@ -231,7 +239,7 @@ type Entry struct {
 	WorkflowID string          `json:"workflowId"`
 	StepID     string          `json:"stepId"`
 	Attempt    int             `json:"attempt"`
-	What       string          `json:"what"` // "intent", "redeliver", "check", "result", "error", "interrupted", "retry", "mark-done", "abort", "log"
+	What       string          `json:"what"` // "intent", "deliver", "redeliver", "check", "result", "error", "interrupted", "retry", "mark-done", "abort", "cleanup", "clock", "end"
 	Data       json.RawMessage `json:"data,omitempty"`
 }
 

@@ -1,0 +1,7 @@
+package workflowtest
+
+import "testing"
+
+func TestMemory(t *testing.T) {
+	TestStore(t, func(*testing.T) Backend { return NewMemory() })
+}
