@@ -10,6 +10,12 @@ const maxPassword = 128 // bytes; most BMCs take 16 to 64 and say so
 
 // RotateCredential changes an account's password and proves it by logging in with the new one.
 func (m management) RotateCredential(ctx *driver.Context, newPassword string, o driver.RotateOptions) error {
+	if newPassword == "" { // delivered as a secret, which keeps it out of the arguments
+		var err error
+		if newPassword, err = ctx.Secret("newPassword"); err != nil {
+			return driver.Errorf(driver.CodeInvalidArgs, "there is no new password")
+		}
+	}
 	if newPassword == "" || len(newPassword) > maxPassword {
 		return driver.Errorf(driver.CodeInvalidArgs, "the new password must have 1 to %d bytes", maxPassword)
 	}

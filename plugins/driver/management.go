@@ -20,7 +20,8 @@ type Management interface {
 //
 //	rotateCredential(newPassword, {username?}) -> {}
 //
-// username defaults to the account the driver logs in with. It returns once a login with the new password worked.
+// A host that keeps secrets out of arguments sends null and delivers the password as the secret "newPassword". username
+// defaults to the account the driver logs in with. It returns once a login with the new password worked.
 type CredentialRotator interface {
 	RotateCredential(ctx *Context, newPassword string, options RotateOptions) error
 }

@@ -1,0 +1,185 @@
+package drivers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/secret"
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+func TestCallsReachTheBoundDriver(t *testing.T) {
+	f := &fakeBMC{}
+	var got []string
+	f.log = func(c *driver.Context) {
+		user, _ := c.Secret("username")
+		password, _ := c.Secret("password")
+		got = append(got, user+":"+password+" "+c.IdempotencyKey)
+	}
+	r := newRegistry(t, f)
+	h := r.For(enrolled(t, r, Input{BMC: bmc(), Overrides: map[string]app.Binding{"inspect": {Driver: "ramdisk"}}}), Options{Key: "k1"})
+	if p, err := h.Power().Get(t.Context()); err != nil || p.Power != "on" {
+		t.Fatalf("power %+v, %v", p, err)
+	}
+	if err := h.Hardware().SetPower(t.Context(), "shutdown"); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Hardware().SetBootDevice(t.Context(), "hdd", false, app.FirmwareUEFI); err != nil {
+		t.Fatal(err)
+	}
+	if inv, err := h.Inspect(t.Context()); err != nil || inv.Model != "M1" {
+		t.Fatalf("inspect %+v, %v", inv, err)
+	}
+	if want := []string{"getPower", "setPower soft", "setBootDevice disk", "inspect"}; !slices.Equal(f.calls, want) {
+		t.Errorf("calls %v, want %v", f.calls, want)
+	}
+	for _, g := range got {
+		if g != "admin:pw k1" {
+			t.Errorf("a call saw %q", g)
+		}
+	}
+	if !h.RetrySafe("power", "getPower") || h.RetrySafe("power", "setPower") {
+		t.Error("retry-safe operations are not the driver's")
+	}
+}
+
+func TestRotationCarriesThePasswordAsSecret(t *testing.T) {
+	f := &fakeBMC{}
+	r := newRegistry(t, f)
+	m := enrolled(t, r, Input{BMC: bmc()})
+	if err := r.For(m, Options{}).Management().Rotate(t.Context(), "n3w", ""); err != nil {
+		t.Fatal(err)
+	}
+	if want := "rotate n3w "; f.calls[0] != want {
+		t.Errorf("call %q, want %q: the password is a secret, not an argument", f.calls[0], want)
+	}
+	m.BMC.CredentialRef = "env://BCD_SECRET_BMC"
+	wantError(t, r.For(m, Options{}).Management().Rotate(t.Context(), "x", ""), app.Unsupported, "rotation-unsupported", "")
+}
+
+func TestOtherDriversGetDeclaredSecretsOnly(t *testing.T) {
+	f := &fakeBMC{}
+	var token, password string
+	f.log = func(c *driver.Context) {
+		token, _ = c.Secret("secret://root/token")
+		password, _ = c.Secret("password")
+	}
+	r := newRegistry(t, f)
+	m := enrolled(t, r, Input{BMC: bmc(), Overrides: map[string]app.Binding{
+		"power": {Driver: "acme", Config: json.RawMessage(`{"address":"192.0.2.11","token":"secret://root/token"}`)},
+	}})
+	if _, err := r.For(m, Options{}).Power().Get(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if token != "t0ken" || password != "" {
+		t.Errorf("token %q, password %q: the BMC's credential went to another driver", token, password)
+	}
+	m.Drivers["power"] = app.Binding{Driver: "acme", Config: json.RawMessage(`{"address":"192.0.2.11","token":"secret://root/gone"}`)}
+	_, err := r.For(m, Options{}).Power().Get(t.Context())
+	wantError(t, err, app.InvalidConfig, "secret-unavailable", "")
+}
+
+func TestErrorsKeepTheDriversCode(t *testing.T) {
+	r := newRegistry(t, &fakeBMC{})
+	h := r.For(enrolled(t, r, Input{BMC: bmc()}), Options{})
+	err := h.Power().Set(t.Context(), "fail")
+	wantError(t, err, app.Unavailable, "busy", "")
+	if e, _ := app.AsError(err); !e.Retry || e.WayOut == "" {
+		t.Errorf("retryable %v, way out %q", e.Retry, e.WayOut)
+	}
+	_, err = h.Invoke(t.Context(), "power", "explode", nil)
+	wantError(t, err, app.Unsupported, "unsupported-operation", "")
+	_, err = h.Invoke(t.Context(), "bios", "getSettings", nil)
+	wantError(t, err, app.Unsupported, "bmc-driver-unsupported", "")
+}
+
+func TestOneCallAtATimePerBMC(t *testing.T) {
+	f := &fakeBMC{block: make(chan struct{}), enter: make(chan struct{}, 8)}
+	r := newRegistry(t, f)
+	m := enrolled(t, r, Input{BMC: bmc()})
+	first := make(chan error, 1)
+	go func() { first <- r.For(m, Options{}).Power().Set(context.Background(), "on") }()
+	<-f.enter
+
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	_, err := r.For(m, Options{}).Power().Get(ctx)
+	wantError(t, err, app.Unavailable, "busy", "")
+	if !strings.Contains(err.Error(), "power.setPower") {
+		t.Errorf("the error does not say what the BMC is busy with: %v", err)
+	}
+	other := bmc()
+	other.Address = "192.0.2.99"
+	if _, err := r.For(enrolled(t, r, Input{BMC: other}), Options{}).Power().Get(t.Context()); err != nil {
+		t.Fatalf("another BMC waits too: %v", err)
+	}
+	close(f.block)
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	if len(r.lanes.m) != 0 {
+		t.Errorf("%d lanes are left", len(r.lanes.m))
+	}
+}
+
+func TestHaltStopsAllTraffic(t *testing.T) {
+	f := &fakeBMC{block: make(chan struct{}), enter: make(chan struct{}, 8)}
+	r := newRegistry(t, f)
+	m := enrolled(t, r, Input{BMC: bmc()})
+	done := make(chan error, 2)
+	go func() { done <- r.For(m, Options{}).Power().Set(context.Background(), "on") }()
+	<-f.enter
+	go func() { done <- r.For(m, Options{}).Power().Set(context.Background(), "off") }()
+	for waiting := 0; waiting < 2; {
+		r.lanes.mu.Lock()
+		waiting = r.lanes.m["192.0.2.10"].users
+		r.lanes.mu.Unlock()
+	}
+	r.Halt("https://192.0.2.10:443")
+	for range 2 {
+		wantError(t, <-done, app.Conflict, "bmc-traffic-stopped", "")
+	}
+}
+
+func TestProbeWithoutAProber(t *testing.T) {
+	r := newRegistry(t, &fakeBMC{})
+	login := secret.Login("admin", "typed")
+	card, err := r.Probe(t.Context(), ProbeInput{BMC: app.BMC{Driver: "redfish", Address: "192.0.2.10"}, Login: &login})
+	if err != nil || card.Model != "M1" || card.Power.Power != "on" {
+		t.Fatalf("card %+v, %v", card, err)
+	}
+	text := secret.Text("not a login")
+	_, err = r.Probe(t.Context(), ProbeInput{BMC: app.BMC{Driver: "redfish", Address: "192.0.2.10"}, Login: &text})
+	wantError(t, err, app.InvalidConfig, "credentials-unavailable", "")
+}
+
+func TestValidateLive(t *testing.T) {
+	r := newRegistry(t, &fakeBMC{})
+	checks := 0
+	def := driver.Definition{ID: "live", Version: "1.0.0", RunsOn: "site", Config: []byte(bmcSchema),
+		Implements: map[string]driver.Factory{}, Validate: func(c *driver.Context, _ json.RawMessage) error {
+			checks++
+			if p, _ := c.Secret("password"); p != "pw" {
+				return errors.New("no password")
+			}
+			return driver.Errorf(driver.CodeAuthFailed, "refused")
+		}}
+	for _, k := range []string{"power", "management"} {
+		def.Implements[k] = func(json.RawMessage) (any, error) { return &fakeBMC{}, nil }
+	}
+	if err := r.Register(mustDefine(t, def), "live"); err != nil {
+		t.Fatal(err)
+	}
+	b := bmc()
+	b.Driver = "live"
+	failed := r.Validate(t.Context(), enrolled(t, r, Input{BMC: b}))
+	if len(failed) != 2 || checks != 1 {
+		t.Fatalf("failed %v after %d checks, want two kinds after one", failed, checks)
+	}
+	wantError(t, failed["power"], app.InvalidConfig, "auth-failed", "")
+}

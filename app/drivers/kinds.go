@@ -1,0 +1,133 @@
+package drivers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+// none is the result of operations without one: {} or whatever else a driver says.
+type none struct{}
+
+// UnmarshalJSON accepts anything.
+func (*none) UnmarshalJSON([]byte) error { return nil }
+
+// Power is the power of one machine.
+type Power struct{ h *Handle }
+
+// Power gives the machine's power.
+func (h *Handle) Power() Power { return Power{h} }
+
+// Get reads the power state; unknown comes with a reason.
+func (p Power) Get(ctx context.Context) (driver.PowerReading, error) {
+	r, err := call[driver.PowerReading](ctx, p.h, "power", "getPower")
+	if err == nil && r.Power != driver.PowerOn && r.Power != driver.PowerOff {
+		if r.Reason == "" {
+			r.Reason = fmt.Sprintf("the driver says %.40q", r.Power)
+		}
+		r.Power = driver.PowerUnknown
+	}
+	return r, err
+}
+
+// Set changes the power and returns when the BMC reads back the end of it.
+func (p Power) Set(ctx context.Context, action driver.PowerAction) error {
+	_, err := call[none](ctx, p.h, "power", "setPower", action)
+	return err
+}
+
+// Management is the boot device and the credential of one machine's BMC.
+type Management struct{ h *Handle }
+
+// Management gives the machine's management.
+func (h *Handle) Management() Management { return Management{h} }
+
+// SetBootDevice sets what the machine boots next and returns when it reads back.
+func (m Management) SetBootDevice(ctx context.Context, d driver.BootDevice, o driver.BootOptions) (driver.BootResult, error) {
+	return call[driver.BootResult](ctx, m.h, "management", "setBootDevice", d, o)
+}
+
+// Rotate changes the password of the BMC account, username "" for the one in use. Storing the new password is the
+// caller's part. It works only with a credential in this site's own store.
+func (m Management) Rotate(ctx context.Context, newPassword, username string) error {
+	const kind, op = "management", "rotateCredential"
+	if m.h.m.BMC == nil || !strings.HasPrefix(m.h.m.BMC.CredentialRef, "secret://") {
+		return app.Errorf(app.Unsupported, "rotation-unsupported", "only a credential stored here can be rotated").
+			Do("rotate it where it is kept")
+	}
+	b, err := m.h.bind(ctx, kind)
+	if err != nil {
+		return Error(err)
+	}
+	b.secrets["newPassword"] = newPassword // a secret, so never an argument
+	args, err := json.Marshal([]any{nil, driver.RotateOptions{Username: username}})
+	if err != nil {
+		return err
+	}
+	_, err = m.h.r.invoke(ctx, b, driver.Call{Kind: kind, Operation: op, Config: b.config, Args: args}, m.h.o)
+	return err
+}
+
+// Inspect reads what the BMC says about the machine, out of band.
+func (h *Handle) Inspect(ctx context.Context) (driver.Inventory, error) {
+	return call[driver.Inventory](ctx, h, "inspect", "inspect")
+}
+
+// VirtualMedia is the machine's virtual drive.
+type VirtualMedia struct{ h *Handle }
+
+// VirtualMedia gives the machine's virtual drive.
+func (h *Handle) VirtualMedia() VirtualMedia { return VirtualMedia{h} }
+
+// Insert puts an image, an http or https URL, into the drive.
+func (v VirtualMedia) Insert(ctx context.Context, iso string) error {
+	_, err := call[none](ctx, v.h, "virtual-media", "insert", iso)
+	return err
+}
+
+// Eject empties the drive.
+func (v VirtualMedia) Eject(ctx context.Context) error {
+	_, err := call[none](ctx, v.h, "virtual-media", "eject")
+	return err
+}
+
+// Console opens the machine's serial console.
+func (h *Handle) Console(ctx context.Context) (io.ReadWriteCloser, error) {
+	return h.Stream(ctx, "console", "open", nil)
+}
+
+// Hardware is a Handle in the words of the verbs of a machine's life.
+type Hardware struct{ h *Handle }
+
+// Hardware gives power and boot device in the verbs' words.
+func (h *Handle) Hardware() Hardware { return Hardware{h} }
+
+// Power reads the power state.
+func (w Hardware) Power(ctx context.Context) (app.Power, error) {
+	r, err := w.h.Power().Get(ctx)
+	if err != nil {
+		return app.PowerUnknown, err
+	}
+	return app.Power(r.Power), nil
+}
+
+// SetPower takes "on", "off", "soft", "cycle", "reset".
+func (w Hardware) SetPower(ctx context.Context, action string) error {
+	return w.h.Power().Set(ctx, driver.PowerAction(action))
+}
+
+// SetBootDevice takes "pxe", "disk", "cdrom", "bios". firmware "" leaves the boot mode as it is.
+func (w Hardware) SetBootDevice(ctx context.Context, device string, persistent bool, firmware app.Firmware) error {
+	o := driver.BootOptions{Persistent: persistent}
+	if firmware != "" {
+		uefi := firmware == app.FirmwareUEFI
+		o.UEFI = &uefi
+	}
+	_, err := w.h.Management().SetBootDevice(ctx, driver.BootDevice(device), o)
+	return err
+}

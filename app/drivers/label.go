@@ -1,0 +1,77 @@
+package drivers
+
+import (
+	"maps"
+	"regexp"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+// LabelPrefix is reserved: only drivers, ramdisks and capability cards set labels below it.
+const LabelPrefix = "bc.dev/"
+
+// maxKindLabels of one driver are advertised.
+const maxKindLabels = 32
+
+var labelKindRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// Labels are those of one driver: bc.dev/driver.ID=VERSION, bc.dev/driver-kind.ID.KIND=1 and bc.dev/cap.CAPABILITY=1.
+func Labels(d *driver.Driver) map[string]string {
+	out := map[string]string{LabelPrefix + "driver." + d.ID(): d.Version()}
+	n := 0
+	for _, kind := range d.Kinds() {
+		if labelKindRE.MatchString(kind) && n < maxKindLabels {
+			out[LabelPrefix+"driver-kind."+d.ID()+"."+kind] = "1"
+			n++
+		}
+	}
+	for _, c := range d.Capabilities() {
+		out[LabelPrefix+"cap."+c] = "1"
+	}
+	return out
+}
+
+// SiteLabels are those of the active drivers that run in this process and are up.
+func (r *Registry) SiteLabels() map[string]string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := map[string]string{}
+	for _, e := range r.entries {
+		d := e.driver
+		if e.up && d.RunsOn() == driver.RunsOnSite && r.activeLocked(d.ID()).driver == d {
+			maps.Copy(out, Labels(d))
+		}
+	}
+	return out
+}
+
+// MachineLabels are those of a machine's bound drivers and of its capability card, which may be nil. They replace every
+// such label that the machine had, so that what is no longer advertised goes.
+func (r *Registry) MachineLabels(m *app.Machine, card *driver.Card) map[string]string {
+	out := map[string]string{}
+	for _, b := range m.Drivers {
+		if d, err := r.Driver(b.Driver); err == nil {
+			maps.Copy(out, Labels(d))
+		}
+	}
+	if card != nil {
+		maps.Copy(out, cardLabels(card))
+	}
+	return out
+}
+
+// cardLabels name what a probe found.
+func cardLabels(c *driver.Card) map[string]string {
+	out := map[string]string{}
+	if len(c.Media) > 0 {
+		out[LabelPrefix+"cap.virtual-media"] = "1"
+	}
+	if c.Boot.Form != "" {
+		out[LabelPrefix+"cap.boot-override"] = "1"
+	}
+	for _, a := range c.PowerActions {
+		out[LabelPrefix+"cap.power-"+a] = "1"
+	}
+	return out
+}
