@@ -40,7 +40,7 @@ func (a *API) acceptDiscovery(c *Call, in AcceptInput) (*app.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := app.ValidName("name", in.Name); err != nil {
+	if err := validMachineName(in.Name); err != nil {
 		return nil, err
 	}
 	if in.BMC != nil {

@@ -18,7 +18,7 @@ const (
 
 // normalize checks an enrolment and brings its addresses to their one form.
 func (in *EnrollInput) normalize() error {
-	if err := app.ValidName("name", in.Name); err != nil {
+	if err := validMachineName(in.Name); err != nil {
 		return err
 	}
 	if in.BMC == nil && len(in.MACs) == 0 && in.ProductUUID == "" {

@@ -170,7 +170,7 @@ func (a *API) changeMachine(c *Call, in MachineChange) (*app.Machine, error) {
 
 func (in MachineChange) validate(ctx context.Context, profiles app.ProfileStore) error {
 	if in.Name != nil {
-		if err := app.ValidName("name", *in.Name); err != nil {
+		if err := validMachineName(*in.Name); err != nil {
 			return err
 		}
 	}
@@ -216,6 +216,16 @@ func (in MachineChange) apply(m *app.Machine) {
 	if in.Labels != nil {
 		m.Labels = *in.Labels
 	}
+}
+
+// reserved are names that addresses of API and console use for something else.
+var reserved = []string{"actions", "batch", "enroll", "test-bmc"}
+
+func validMachineName(name string) error {
+	if slices.Contains(reserved, name) {
+		return app.Invalid("name", "%q is taken by the console itself", name).Do("choose another")
+	}
+	return app.ValidName("name", name)
 }
 
 func validLabels(m map[string]string) error {

@@ -1,0 +1,396 @@
+// Package webtest builds the whole web face over any store, with fakes for the use cases behind it, for tests.
+package webtest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/access"
+	"github.com/better-compute/bcd/app/event"
+	"github.com/better-compute/bcd/app/secret"
+	"github.com/better-compute/bcd/app/workflow"
+	"github.com/better-compute/bcd/web"
+	"github.com/better-compute/bcd/web/api"
+	"github.com/better-compute/bcd/web/console"
+)
+
+// Store is everything the faces keep.
+type Store interface {
+	app.MachineStore
+	app.NetworkStore
+	app.ImageStore
+	app.EventStore
+	app.ProfileStore
+	app.SettingStore
+	app.AccessStore
+	app.SecretStore
+}
+
+// Password is the password of every user that As makes.
+const Password = "correct horse battery"
+
+// Site is a web face under test.
+type Site struct {
+	T       testing.TB
+	Store   Store
+	Access  *access.Service
+	Secrets *secret.Vault
+	Bus     *event.Bus
+	API     *api.API
+	Server  *web.Server
+	Service *Service
+	Catalog *Catalog
+	Flows   *Flows
+	Drivers Drivers
+	Health  *Health
+	Clock   *Clock
+	Logs    *Buffer
+}
+
+// New builds a site over a store. The bus runs until the test ends.
+func New(t testing.TB, s Store) *Site {
+	t.Helper()
+	x := &Site{T: t, Store: s, Clock: &Clock{}, Logs: &Buffer{}, Flows: &Flows{}, Health: &Health{}}
+	log := slog.New(slog.NewJSONHandler(x.Logs, nil))
+	x.Bus = event.New(event.Config{Store: s, Log: log})
+	x.Access = access.New(access.Config{Store: s, Settings: s, Now: x.Clock.Now, Params: access.Params{Memory: 64, Time: 1, Threads: 1},
+		Audit: func(_ context.Context, e app.Event) { x.Bus.Emit(e) }})
+	var err error
+	if x.Secrets, err = secret.Open(secret.Config{KeyFile: filepath.Join(t.TempDir(), "secret.key"), Store: s}); err != nil {
+		t.Fatal(err)
+	}
+	x.Service, x.Catalog = &Service{Store: s}, &Catalog{Store: s}
+	x.API, err = api.New(api.Config{Machines: s, Network: s, Images: s, Events: s, Profiles: s, Settings: s, Workflows: x.Flows, Access: x.Access,
+		Secrets: x.Secrets, Bus: x.Bus, Service: x.Service, Catalog: x.Catalog, Drivers: x.Drivers, Health: x.Health, Version: "test", Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Server = web.New(web.Config{API: x.API, Console: console.New(console.Config{API: x.API, Log: log}), Access: x.Access, Log: log})
+	x.run()
+	return x
+}
+
+// run runs the bus until the test ends.
+func (x *Site) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- x.Bus.Run(ctx) }()
+	x.T.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			x.T.Error(err)
+		}
+	})
+}
+
+// As makes a user of a role, named like the role, if there is none, and gives a session cookie's value.
+func (x *Site) As(role app.Role) string {
+	x.T.Helper()
+	ctx := context.Background()
+	if _, err := x.Store.User(ctx, string(role)); err != nil {
+		if _, err := x.Access.CreateUser(ctx, "test", string(role), Password, role); err != nil {
+			x.T.Fatal(err)
+		}
+	}
+	l, err := x.Access.Login(ctx, string(role), Password, "192.0.2.1:1")
+	if err != nil {
+		x.T.Fatal(err)
+	}
+	return l.Cookie
+}
+
+// Do sends one request with a session cookie ("" for none). A body that starts with "{" goes as JSON, another as a form.
+func (x *Site) Do(method, target, cookie, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, "https://bcd.example"+target, strings.NewReader(body))
+	switch {
+	case strings.HasPrefix(target, "/api/"):
+		r.Header.Set("Content-Type", "application/json")
+	case body != "":
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if cookie != "" {
+		r.AddCookie(&http.Cookie{Name: api.CookieName, Value: cookie})
+	}
+	return x.Send(r)
+}
+
+// Send sends one request.
+func (x *Site) Send(r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	x.Server.Handler().ServeHTTP(w, r)
+	return w
+}
+
+// Clock is time.Now, moved on by Add.
+type Clock struct {
+	mu  sync.Mutex
+	off time.Duration
+}
+
+// Now is the moved time.
+func (c *Clock) Now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return time.Now().Add(c.off) }
+
+// Add moves the clock.
+func (c *Clock) Add(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.off += d }
+
+// Buffer is a log that can be read while it is written.
+type Buffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+// Write appends.
+func (b *Buffer) Write(p []byte) (int, error) { b.mu.Lock(); defer b.mu.Unlock(); return b.b.Write(p) }
+
+// String is what was written so far.
+func (b *Buffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.b.String() }
+
+// Call is one call that reached a fake.
+type Call struct {
+	What  string
+	Actor string
+	IDs   []string
+	In    any
+}
+
+// Service records verbs and answers them with Err, or with a result per machine.
+type Service struct {
+	Store Store
+	Err   error
+	Card  *api.Card
+
+	mu    sync.Mutex
+	calls []Call
+}
+
+// Calls lists what was asked.
+func (s *Service) Calls() []Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Call{}, s.calls...)
+}
+
+func (s *Service) note(c Call) { s.mu.Lock(); defer s.mu.Unlock(); s.calls = append(s.calls, c) }
+
+// Enroll stores the machine as it was described.
+func (s *Service) Enroll(ctx context.Context, actor string, in api.EnrollInput) (*app.Machine, error) {
+	s.note(Call{What: "enroll", Actor: actor, In: in})
+	if s.Err != nil {
+		return nil, s.Err
+	}
+	m := &app.Machine{ID: app.NewID("m"), Name: in.Name, State: app.StateEnrolled, Pool: in.Pool, Profile: in.Profile, Note: in.Note, Labels: in.Labels,
+		UUID: in.ProductUUID, Power: app.PowerOff, StateSince: time.Now(), Created: time.Now()}
+	for _, mac := range in.MACs {
+		m.NICs = append(m.NICs, app.NIC{MAC: mac, Confirmed: true, Source: "operator"})
+	}
+	if in.BMC != nil {
+		m.BMC = &app.BMC{Driver: in.BMC.Driver, Address: in.BMC.Address, CredentialRef: in.BMC.CredentialsRef, SPKI: in.BMC.SPKI}
+	}
+	return m, s.Store.CreateMachine(ctx, m)
+}
+
+// TestBMC answers with Card.
+func (s *Service) TestBMC(_ context.Context, actor string, in api.BMCInput) (*api.Card, error) {
+	s.note(Call{What: "test-bmc", Actor: actor, In: in})
+	return s.Card, s.Err
+}
+
+// Do answers with one result per machine.
+func (s *Service) Do(_ context.Context, actor string, v api.Verb, ids []string, o api.VerbOptions) ([]api.VerbResult, error) {
+	s.note(Call{What: string(v), Actor: actor, IDs: ids, In: o})
+	if s.Err != nil {
+		return nil, s.Err
+	}
+	var out []api.VerbResult
+	for _, id := range ids {
+		out = append(out, api.VerbResult{MachineID: id, WorkflowID: "w-1"})
+	}
+	return out, nil
+}
+
+// AcceptDiscovery enrolls with the one MAC address.
+func (s *Service) AcceptDiscovery(ctx context.Context, actor string, mac app.MAC, in api.AcceptInput) (*app.Machine, error) {
+	return s.Enroll(ctx, actor, api.EnrollInput{Name: in.Name, BMC: in.BMC, Pool: in.Pool, Profile: in.Profile, MACs: []app.MAC{mac}})
+}
+
+// ConfirmMAC confirms.
+func (s *Service) ConfirmMAC(ctx context.Context, actor, id string, mac app.MAC) (*app.Machine, error) {
+	s.note(Call{What: "confirm-mac", Actor: actor, IDs: []string{id}, In: mac})
+	return s.Store.Machine(ctx, id)
+}
+
+// Catalog counts what is uploaded.
+type Catalog struct {
+	Store Store
+	Err   error
+	Read  int64
+	In    api.ImportInput
+	URL   string
+}
+
+func (c *Catalog) row(ctx context.Context, in api.ImportInput, state string) (*app.Image, error) {
+	img := &app.Image{ID: app.NewID("img"), Name: in.Name, State: state, Format: in.Format, SourceSHA: in.SHA256, SourceSize: c.Read, RawBytes: c.Read, Created: time.Now()}
+	return img, c.Store.CreateImage(ctx, img)
+}
+
+// Upload reads all of the body.
+func (c *Catalog) Upload(ctx context.Context, _ string, in api.ImportInput, body io.Reader, _ int64) (*app.Image, error) {
+	c.In = in
+	if c.Err != nil {
+		return nil, c.Err
+	}
+	n, err := io.Copy(io.Discard, body)
+	if c.Read = n; err != nil {
+		return nil, err
+	}
+	return c.row(ctx, in, "ready")
+}
+
+// Fetch stores an importing row.
+func (c *Catalog) Fetch(ctx context.Context, _ string, in api.ImportInput, url string) (*app.Image, error) {
+	c.In, c.URL = in, url
+	return c.row(ctx, in, "importing")
+}
+
+// ImportPath stores an importing row.
+func (c *Catalog) ImportPath(ctx context.Context, _ string, in api.ImportInput, path string) (*app.Image, error) {
+	c.In, c.URL = in, path
+	return c.row(ctx, in, "importing")
+}
+
+// Delete removes the row.
+func (c *Catalog) Delete(ctx context.Context, _, id string) error { return c.Store.DeleteImage(ctx, id) }
+
+// Drivers is two drivers.
+type Drivers struct{}
+
+// ListDrivers filters by kind.
+func (Drivers) ListDrivers(_ context.Context, kind string) ([]api.Driver, error) {
+	all := []api.Driver{
+		{ID: "ipxe", Version: "1.0.0", RunsOn: "site", Kinds: []string{"boot"}, Capabilities: []string{}, Source: "built-in"},
+		{ID: "redfish", Version: "1.0.0", RunsOn: "site", Kinds: []string{"inspect", "management", "power"}, Capabilities: []string{"tls-pin"}, Source: "built-in",
+			Operations: map[string][]string{"power": {"getPower", "setPower"}}, RetrySafe: map[string][]string{"power": {"getPower"}}},
+	}
+	var out []api.Driver
+	for _, d := range all {
+		for _, k := range d.Kinds {
+			if kind == "" || kind == k {
+				out = append(out, d)
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+// Health answers with List.
+type Health struct{ List []api.Warning }
+
+// Warnings gives List.
+func (h *Health) Warnings(context.Context) ([]api.Warning, error) { return h.List, nil }
+
+// Flows is a workflow engine that holds what it is given.
+type Flows struct {
+	mu      sync.Mutex
+	Held   []workflow.Workflow
+	Entries []workflow.Entry
+	Asked   []string // "retry w-1 alice"
+}
+
+// Put adds or replaces a workflow.
+func (f *Flows) Put(w workflow.Workflow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.Held {
+		if f.Held[i].ID == w.ID {
+			f.Held[i] = w
+			return
+		}
+	}
+	f.Held = append(f.Held, w)
+}
+
+// Start is not used by the faces.
+func (f *Flows) Start(context.Context, workflow.New) (*workflow.Workflow, error) {
+	return nil, app.Errorf(app.Unsupported, "fake", "the faces start no workflow themselves")
+}
+
+// Get finds a workflow.
+func (f *Flows) Get(_ context.Context, id string) (*workflow.Workflow, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.Held {
+		if w.ID == id {
+			return clone(w), nil
+		}
+	}
+	return nil, app.Missing("workflow", id)
+}
+
+func clone(w workflow.Workflow) *workflow.Workflow {
+	var out workflow.Workflow
+	b, err := json.Marshal(w)
+	if err == nil {
+		err = json.Unmarshal(b, &out)
+	}
+	if err != nil {
+		panic(err) // a workflow is JSON
+	}
+	return &out
+}
+
+// List filters by machine and activity.
+func (f *Flows) List(_ context.Context, q workflow.Filter) ([]workflow.Workflow, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []workflow.Workflow
+	for _, w := range f.Held {
+		if (q.MachineID == "" || q.MachineID == w.MachineID) && (!q.Active || w.State.Active()) && len(out) < q.Limit {
+			out = append(out, *clone(w))
+		}
+	}
+	return out, nil
+}
+
+func (f *Flows) ask(what, id, actor string) error {
+	if _, err := f.Get(context.Background(), id); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Asked = append(f.Asked, what+" "+id+" "+actor)
+	return nil
+}
+
+// Retry notes the decision.
+func (f *Flows) Retry(_ context.Context, id, actor string) error { return f.ask("retry", id, actor) }
+
+// MarkDone notes the decision.
+func (f *Flows) MarkDone(_ context.Context, id, actor, _ string) error {
+	return f.ask("mark-done", id, actor)
+}
+
+// Abort notes the decision.
+func (f *Flows) Abort(_ context.Context, id, actor, _ string) error { return f.ask("abort", id, actor) }
+
+// Wait gives the workflow as it is.
+func (f *Flows) Wait(ctx context.Context, id string) (*workflow.Workflow, error) { return f.Get(ctx, id) }
+
+// Journal gives Entries.
+func (f *Flows) Journal(context.Context, string) ([]workflow.Entry, error) { return f.Entries, nil }
+
+// Signal is not used by the faces.
+func (f *Flows) Signal(string, string, any) {}
+
+// Await is not used by the faces.
+func (f *Flows) Await(context.Context, string, string) (<-chan any, func()) { return nil, func() {} }
