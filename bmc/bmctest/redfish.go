@@ -87,8 +87,27 @@ func Replay(t testing.TB, dir string) *Redfish {
 	if err != nil {
 		t.Fatalf("reading the recorded tree: %v", err)
 	}
+	b.complete()
 	b.start(t)
 	return b
+}
+
+// complete adds what some recordings were cut down by: the service root and the collection of systems.
+func (b *Redfish) complete() {
+	const systems = "/redfish/v1/Systems"
+	if !b.Has("/redfish/v1") {
+		b.Doc("/redfish/v1")["Systems"] = link(systems)
+	}
+	if b.Has(systems) {
+		return
+	}
+	var members []string
+	for _, p := range b.Paths() {
+		if path.Dir(p) == key(systems) {
+			members = append(members, p)
+		}
+	}
+	b.tree[key(systems)] = collection(systems, members...)
 }
 
 func (b *Redfish) start(t testing.TB) {
@@ -185,7 +204,7 @@ func (b *Redfish) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet:
 		b.reply(w, r.URL.Path)
 	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/ComputerSystem.Reset"):
-		b.reset(w, body)
+		b.reset(w, r.URL.Path, body)
 	case r.Method == http.MethodPatch:
 		b.patch(w, r.URL.Path, body)
 	default:
@@ -258,23 +277,43 @@ func (b *Redfish) reply(w http.ResponseWriter, p string) {
 	_ = json.NewEncoder(w).Encode(doc)
 }
 
-func (b *Redfish) reset(w http.ResponseWriter, body map[string]any) {
+// reset changes the power state of the system whose action was posted to.
+func (b *Redfish) reset(w http.ResponseWriter, action string, body map[string]any) {
+	system, _, _ := strings.Cut(action, "/Actions/")
 	kind, _ := body["ResetType"].(string)
-	actions, _ := b.Doc(SystemPath)["Actions"].(map[string]any)
-	reset, _ := actions["#ComputerSystem.Reset"].(map[string]any)
-	if allowed, ok := reset["ResetType@Redfish.AllowableValues"].([]any); ok && !slices.Contains(allowed, any(kind)) {
+	if allowed := b.resetTypes(system); allowed != nil && !slices.Contains(allowed, any(kind)) {
 		Fail(w, http.StatusBadRequest, "Base.1.8.ActionParameterValueNotInList", "The value is not in the list of acceptable values.")
 		return
 	}
-	if len(b.PowerScript) == 0 {
-		switch kind {
-		case "ForceOff", "GracefulShutdown":
-			b.Power = "Off"
-		default:
-			b.Power = "On"
-		}
+	state := "On"
+	if kind == "ForceOff" || kind == "GracefulShutdown" {
+		state = "Off"
+	}
+	switch {
+	case b.Power == "":
+		b.Doc(system)["PowerState"] = state
+	case len(b.PowerScript) == 0:
+		b.Power = state
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// resetTypes are those a system allows, at its action or behind its ActionInfo; nil when it does not say.
+func (b *Redfish) resetTypes(system string) []any {
+	actions, _ := b.Doc(system)["Actions"].(map[string]any)
+	reset, _ := actions["#ComputerSystem.Reset"].(map[string]any)
+	if allowed, ok := reset["ResetType@Redfish.AllowableValues"].([]any); ok {
+		return allowed
+	}
+	info, _ := reset["@Redfish.ActionInfo"].(string)
+	params, _ := b.tree[key(info)]["Parameters"].([]any)
+	for _, p := range params {
+		if m, _ := p.(map[string]any); m["Name"] == "ResetType" {
+			allowed, _ := m["AllowableValues"].([]any)
+			return allowed
+		}
+	}
+	return nil
 }
 
 // patch merges members, one level into objects.

@@ -64,7 +64,7 @@ func (m management) SetBootDevice(ctx *driver.Context, device driver.BootDevice,
 		if err != nil {
 			return err
 		}
-		facts := bootFactsOf(c.vendorOf(sys), sys, settings)
+		facts := bootFactsOf(strings.ToLower(c.makerOf(sys)), sys, settings)
 		wish, err := wishFor(facts, device, options)
 		if err != nil {
 			return err

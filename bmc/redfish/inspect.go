@@ -43,9 +43,9 @@ func (c *conn) inventory(ctx context.Context, sys *document) (driver.Inventory, 
 	}
 	s, dropped := decode[schemas.ComputerSystem](sys)
 	inv := driver.Inventory{
-		Manufacturer: clip(firstOf(clean(s.Manufacturer), clean(sys.text("Manufacturer"))), 128),
+		Manufacturer: clip(c.makerOf(sys), 128),
 		Model:        clip(clean(firstOf(s.Model, sys.text("Model"))), 128),
-		SerialNumber: clip(app.CleanSerial(firstOf(s.SerialNumber, sys.text("SerialNumber"))), 128),
+		SerialNumber: clip(clean(firstOf(s.SerialNumber, sys.text("SerialNumber"))), 128),
 		Power:        power.Power,
 		MACs:         []string{}, IPAddresses: []string{},
 		BIOSVersion: clip(firstOf(s.BiosVersion, sys.text("BiosVersion")), 128),
@@ -171,6 +171,9 @@ func (c *conn) addBMC(ctx context.Context, sys *document, inv *driver.Inventory)
 			inv.BMC.IPAddress = firstOf(n.addrs...)
 		}
 	}
+	if *inv.BMC == (driver.BMCInfo{}) {
+		inv.BMC = nil
+	}
 	return nil
 }
 
@@ -180,10 +183,12 @@ func (c *conn) addChassis(ctx context.Context, sys *document, inv *driver.Invent
 	if err != nil || d == nil {
 		return err
 	}
+	inv.Model = firstOf(inv.Model, clip(clean(d.text("Model")), 128))
+	inv.SerialNumber = firstOf(inv.SerialNumber, clip(clean(d.text("SerialNumber")), 128))
 	b := driver.Board{
 		Manufacturer: clip(clean(d.text("Manufacturer")), 128),
 		Product:      clip(clean(firstOf(d.text("Model"), d.text("PartNumber"))), 128),
-		Serial:       clip(app.CleanSerial(d.text("SerialNumber")), 128),
+		Serial:       clip(clean(d.text("SerialNumber")), 128),
 	}
 	if b != (driver.Board{}) {
 		inv.Board = &b

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/better-compute/bcd/plugins/driver"
@@ -103,7 +104,7 @@ func (c *conn) bootCard(ctx context.Context) (driver.BootCard, error) {
 	if err != nil {
 		return driver.BootCard{}, err
 	}
-	f := bootFactsOf(c.vendorOf(sys), sys, settings)
+	f := bootFactsOf(strings.ToLower(c.makerOf(sys)), sys, settings)
 	card := driver.BootCard{Targets: short(f.targets), Enabled: short(f.enabledValues), Modes: short(f.modes), Mode: clip(f.mode, 32)}
 	if sys.object("Boot") == nil {
 		return card, nil

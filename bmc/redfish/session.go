@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"sync"
@@ -163,14 +164,16 @@ func (c *conn) loadRoot(ctx context.Context) error {
 		return driver.Errorf(driver.CodeUnsupported, "%s serves no Redfish; enable it, or use the IPMI driver", c.target.origin)
 	}
 	if r.status == http.StatusUnauthorized {
-		c.root, c.basic = &document{body: map[string]any{"Systems": map[string]any{"@odata.id": "/redfish/v1/Systems"},
-			"Managers": map[string]any{"@odata.id": "/redfish/v1/Managers"}}}, true
+		c.root, c.basic = plainRoot(), true
 		return nil
 	}
 	if r.status >= 300 {
 		return parseFault(r).err("reading its service root")
 	}
 	root, err := parseDocument(r)
+	if err != nil && string(bytes.TrimSpace(r.body)) == "null" {
+		root, err = plainRoot(), nil // Supermicro X10 answers null to readers without a login
+	}
 	if err != nil {
 		return err
 	}
@@ -234,4 +237,10 @@ func (c *conn) members(ctx context.Context, link string, limit int) ([]string, e
 		link = d.text("Members@odata.nextLink")
 	}
 	return out, nil
+}
+
+// plainRoot is a service root with nothing but the paths that every service has.
+func plainRoot() *document {
+	link := func(p string) map[string]any { return map[string]any{"@odata.id": "/redfish/v1/" + p} }
+	return &document{body: map[string]any{"Systems": link("Systems"), "Managers": link("Managers")}}
 }

@@ -2,6 +2,8 @@ package redfish
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/better-compute/bcd/plugins/driver"
@@ -60,15 +62,14 @@ func (c *conn) findSystem(ctx context.Context) (*document, error) {
 
 func isHost(d *document) bool { return d.text("Actions", "#ComputerSystem.Reset", "target") != "" }
 
-// vendorOf names the maker in lower case, from wherever the BMC says it. Dell blades leave the system's field empty.
-func (c *conn) vendorOf(sys *document) string {
-	for _, v := range []string{sys.text("Manufacturer"), c.root.text("Vendor")} {
-		if v != "" {
-			return strings.ToLower(v)
-		}
+// makerOf names the maker, from wherever the BMC says it: Dell blades and iDRAC 8 leave the system's field empty. "" when
+// nothing does.
+func (c *conn) makerOf(sys *document) string {
+	if v := firstOf(clean(sys.text("Manufacturer")), clean(c.root.text("Vendor"))); v != "" {
+		return v
 	}
-	for k := range c.root.object("Oem").members() {
-		return strings.ToLower(k)
+	for _, k := range slices.Sorted(maps.Keys(c.root.object("Oem").members())) {
+		return k
 	}
 	return ""
 }
