@@ -110,7 +110,7 @@ func Build(ctx context.Context, cfg Config) (*Manifest, error) {
 	if err := assemble(ctx, &cfg, z, d, tmp); err != nil {
 		return nil, err
 	}
-	m := newManifest(&cfg, d, flavour)
+	m := newManifest(&cfg, d, flavour, z)
 	if err := publish(&cfg, m, tmp); err != nil {
 		return nil, err
 	}
@@ -159,10 +159,10 @@ func copyFile(w io.Writer, name string) error {
 	return nil
 }
 
-func newManifest(cfg *Config, d *drivers, flavour string) *Manifest {
+func newManifest(cfg *Config, d *drivers, flavour string, z compressor) *Manifest {
 	sum := sha256.Sum256(cfg.Agent.Binary)
 	m := &Manifest{
-		Format: ManifestFormat, Flavour: flavour, Kernel: d.Kernel, Modules: d.Modules, Absent: d.Absent, Firmware: d.Firmware,
+		Format: ManifestFormat, Flavour: flavour, Compressor: z.String(), Kernel: d.Kernel, Modules: d.Modules, Absent: d.Absent, Firmware: d.Firmware,
 		Agent: AgentInfo{Bytes: int64(len(cfg.Agent.Binary)), SHA256: hex.EncodeToString(sum[:]), Go: cfg.Agent.Go, Commands: cfg.Agent.Commands},
 		Parts: slices.Concat(d.Parts, cfg.Agent.Parts),
 	}

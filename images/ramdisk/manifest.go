@@ -33,6 +33,8 @@ type Manifest struct {
 	Firmware []FirmwareInfo `json:"firmware"`         // every file a carried driver may ask for
 	Files    []FileInfo     `json:"files"`            // sorted by name
 	Parts    []Part         `json:"parts"`            // third-party works, for the notices
+
+	Compressor string `json:"compressor"` // what wrote the initramfs
 }
 
 // KernelInfo is the Debian package the kernel came from.

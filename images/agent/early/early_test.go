@@ -26,6 +26,7 @@ alias virtio:d00000001v* virtio_net
 alias acpi*:LNXPWRBN:* button
 alias dmi:*bvn[A-Z]*:svnVendor*pnModel/A* quirk
 alias fs-ext4 ext4
+alias cpu:type:x86,ven*fam*mod*:feature:*0099* aesni_intel
 alias crypto-crc32c crc32c_generic
 alias crypto-crc32c crc32c_intel
 alias input:b*v*p*e*-e*k* evdev
@@ -93,6 +94,7 @@ func TestColdplugRounds(t *testing.T) {
 		"devices/pci0000:00/0000:00:04.0/modalias": "pci:v00001AF4d00001000sv00001AF4sd00000001bc02sc00i01\n",
 		"devices/pci0000:00/0000:00:1f.2/modalias": "pci:v00008086d00002922sv00001AF4sd00001100bc01sc06i01\n",
 		"devices/LNXSYSTM:00/modalias":             "acpi:LNXPWRBN:\n",
+		"devices/system/cpu/cpu0/modalias":         "cpu:type:x86,ven0000fam0006mod003A:feature:,0000,0099\n",
 	})
 	calls := map[string]int{}
 	m := newModules(table(t), nil, slog.New(slog.DiscardHandler))
@@ -208,8 +210,8 @@ func TestSlowController(t *testing.T) {
 func TestParseWant(t *testing.T) {
 	for line, want := range map[string]Want{
 		"4,612,2204512,-;bnx2 0000:01:00.0: firmware: failed to load bnx2/bnx2-mips-09-6.2.1b.fw (-2)\n SUBSYSTEM=pci\n": {Driver: "bnx2", File: "bnx2/bnx2-mips-09-6.2.1b.fw"},
-		"4,613,2204512,-;ice 0000:18:00.0: Direct firmware load for intel/ice/ddp/ice.pkg failed with error -2":        {Driver: "ice", File: "intel/ice/ddp/ice.pkg"},
-		"4,614,1,-;firmware: failed to load regulatory.db (-2)":                                                        {File: "regulatory.db"},
+		"4,613,2204512,-;ice 0000:18:00.0: Direct firmware load for intel/ice/ddp/ice.pkg failed with error -2":          {Driver: "ice", File: "intel/ice/ddp/ice.pkg"},
+		"4,614,1,-;firmware: failed to load regulatory.db (-2)":                                                          {File: "regulatory.db"},
 	} {
 		if got, ok := parseWant(kmsgText(line)); !ok || got != want {
 			t.Errorf("%q: %+v %v", line, got, ok)

@@ -147,7 +147,8 @@ func (m *modules) coldplug(sys string) {
 	}
 }
 
-// modaliases reads the modalias of each device below sys.
+// modaliases reads the modalias of each device below sys, processors left out: they would load ciphers and sensors that
+// test themselves for seconds and that the kernel asks for by name when it needs them.
 func modaliases(sys string) []string {
 	var list []string
 	_ = filepath.WalkDir(filepath.Join(sys, "devices"), func(p string, d fs.DirEntry, err error) error {
@@ -157,7 +158,7 @@ func modaliases(sys string) []string {
 		if d.Name() != "modalias" || d.IsDir() {
 			return nil
 		}
-		if b, err := os.ReadFile(p); err == nil {
+		if b, err := os.ReadFile(p); err == nil && !strings.HasPrefix(string(b), "cpu:") {
 			list = append(list, strings.TrimSpace(string(b)))
 		}
 		return nil

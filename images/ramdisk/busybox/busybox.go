@@ -33,6 +33,10 @@ var commandsSource string
 // AgentCommand is the package of the ramdisk's own command; its base name is the name it is called by.
 const AgentCommand = "github.com/better-compute/bcd/cmd/bcd-ramdisk"
 
+// buildTags choose gosh's line editor: the default one asks the terminal for its colours and waits for an answer, which a
+// serial console never gives.
+const buildTags = "goshliner"
+
 // Config of one build.
 type Config struct {
 	ModuleDir string    // root of this module's source; "" is the working directory
@@ -115,7 +119,7 @@ func generate(cfg Config, cmds []string) error {
 	if err := os.RemoveAll(cfg.WorkDir); err != nil {
 		return fmt.Errorf("emptying %q: %w", cfg.WorkDir, err)
 	}
-	env := golang.Default(golang.DisableCGO(), golang.WithGOOS("linux"), golang.WithGOARCH("amd64"), golang.WithMod(golang.ModReadonly))
+	env := golang.Default(golang.DisableCGO(), golang.WithGOOS("linux"), golang.WithGOARCH("amd64"), golang.WithMod(golang.ModReadonly), golang.WithBuildTag(buildTags))
 	if cfg.ModuleDir != "" {
 		env.Apply(golang.WithWorkingDir(cfg.ModuleDir))
 	}
@@ -135,7 +139,7 @@ func compile(ctx context.Context, cfg Config, out string) error {
 	if err != nil {
 		return fmt.Errorf("finding %q: %w", cfg.WorkDir, err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", out, ".")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", buildTags, "-ldflags", "-s -w -buildid=", "-o", out, ".")
 	cmd.Dir = filepath.Join(gopath, "src", "bb.u-root.com", "bb")
 	cmd.Env = append(os.Environ(), "GO111MODULE=off", "GOPATH="+gopath, "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	if b, err := cmd.CombinedOutput(); err != nil {
@@ -146,7 +150,7 @@ func compile(ctx context.Context, cfg Config, out string) error {
 
 // describe lists the names and the modules of the commands' dependencies.
 func describe(ctx context.Context, dir string, cmds []string) (*Description, error) {
-	args := append([]string{"list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}"}, cmds...)
+	args := append([]string{"list", "-tags", buildTags, "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}"}, cmds...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")

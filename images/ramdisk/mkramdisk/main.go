@@ -1,6 +1,6 @@
 // Command mkramdisk builds bcd's ramdisks from source: the busybox with the Go toolchain, then each flavour.
 //
-//	go run ./images/ramdisk/mkramdisk -out images/ramdisk/embed/dist
+//	go run ./images/ramdisk/mkramdisk
 //
 // It is what make ramdisk runs. On a jump host, where there is no Go, bcd ramdisk build does the second half.
 package main
@@ -40,7 +40,7 @@ type options struct {
 func run(ctx context.Context, stdout io.Writer, args []string) error {
 	var o options
 	f := flag.NewFlagSet("mkramdisk", flag.ContinueOnError)
-	f.StringVar(&o.out, "out", "build/ramdisk", "directory for one output directory per flavour")
+	f.StringVar(&o.out, "out", "images/ramdisk/embed/dist", "directory for one output directory per flavour; the default is what the tag embedramdisk embeds")
 	f.StringVar(&o.work, "work", "build/cache/ramdisk", "directory for downloads and intermediate results, kept between runs")
 	f.StringVar(&o.flavours, "flavours", ramdisk.Server+","+ramdisk.Lab, "what to build")
 	f.StringVar(&o.kernel, "kernel-deb", "", "kernel package of the one flavour built, instead of a download by apt-get")
