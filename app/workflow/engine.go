@@ -56,7 +56,7 @@ type Engine struct {
 	starting  sync.RWMutex // held for reading from a workflow's creation to its launch
 	decisions sync.Mutex   // one decision of a person at a time
 
-	mu      sync.Mutex      // protects what follows; never held while a run's mu is taken
+	mu      sync.Mutex      // protects what follows; nobody takes a run's mu while holding it
 	ctx     context.Context // of Run; nil before
 	stop    context.CancelCauseFunc
 	runs    map[string]*run // the workflows that have a goroutine
@@ -121,19 +121,28 @@ func (e *Engine) verb(name string, version int) (Verb, bool) {
 // Run takes up every active workflow of the store and runs them and those started meanwhile, until ctx ends. It returns
 // after its goroutines have: steps are told by their context, and what they left open is settled by the next Run.
 func (e *Engine) Run(ctx context.Context) error {
-	if err := e.takeUp(ctx); err != nil {
+	if err := e.takeUp(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("taking up workflows: %w", err)
 	}
 	var helpers sync.WaitGroup
 	helpers.Go(func() { e.watchClock(ctx) })
 	helpers.Go(func() { e.keepProgress(ctx) })
 	<-ctx.Done()
-	e.stop(ErrStopped)
+	e.halt()
 	helpers.Wait()
-	e.starting.Lock() // no launch is half done
-	e.starting.Unlock()
 	e.working.Wait()
 	return nil
+}
+
+// halt tells every goroutine to stop. No launch is half done then, and none comes after.
+func (e *Engine) halt() {
+	e.starting.Lock()
+	defer e.starting.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stop != nil {
+		e.stop(ErrStopped)
+	}
 }
 
 func (e *Engine) takeUp(ctx context.Context) error {

@@ -2,6 +2,8 @@ package workflowtest
 
 import "testing"
 
-func TestMemory(t *testing.T) {
-	TestStore(t, func(*testing.T) Backend { return NewMemory() })
-}
+func memory(*testing.T) Backend { return NewMemory() }
+
+func TestMemory(t *testing.T) { TestStore(t, memory) }
+
+func TestKillsOnMemory(t *testing.T) { TestKills(t, memory) }
