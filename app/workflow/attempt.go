@@ -83,6 +83,7 @@ func (a *attempt) perform(fresh bool) (json.RawMessage, error) {
 }
 
 func (a *attempt) execute() (json.RawMessage, error) {
+	a.r.startMeter(a.i)
 	if a.step.On == OnAgent {
 		return a.deliver()
 	}

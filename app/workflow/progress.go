@@ -36,8 +36,10 @@ func (m *meter) add(p *Progress, now time.Duration) (moved bool) {
 	span := now - m.at
 	switch {
 	case !m.begun || p.Phase != m.phase || p.Done < m.done:
-		moved = !m.begun || p.Phase != m.phase
-		*m = meter{step: m.step, begun: true, phase: p.Phase, top: p.Done, done: p.Done, at: now}
+		if moved = !m.begun || p.Phase != m.phase; moved {
+			m.top = p.Done
+		}
+		*m = meter{step: m.step, begun: true, phase: p.Phase, top: m.top, done: p.Done, at: now}
 	case span >= rateEvery:
 		sample := float64(p.Done-m.done) / span.Seconds()
 		weight := 1 - math.Exp(-float64(span)/float64(rateOver))

@@ -16,7 +16,8 @@ type Memory struct {
 	mu        sync.Mutex
 	machines  map[string][]byte
 	workflows map[string][]byte
-	order     []string // ids, oldest first
+	order     []string          // ids, oldest first
+	active    map[string]string // machine → its active workflow
 	journal   []workflow.Entry
 }
 
@@ -24,7 +25,7 @@ var _ Backend = (*Memory)(nil)
 
 // NewMemory makes an empty store.
 func NewMemory() *Memory {
-	return &Memory{machines: map[string][]byte{}, workflows: map[string][]byte{}}
+	return &Memory{machines: map[string][]byte{}, workflows: map[string][]byte{}, active: map[string]string{}}
 }
 
 func encode(v any) []byte {
@@ -106,13 +107,20 @@ func (s *Memory) change(id string, f func(*app.Machine) error) (commit func(), e
 }
 
 func (s *Memory) refuseSecond(w *workflow.Workflow) error {
-	for _, id := range s.order {
-		o := decode[workflow.Workflow](s.workflows[id])
-		if o.ID != w.ID && o.MachineID == w.MachineID && o.State.Active() {
-			return app.Errorf(app.Conflict, "workflow-active", "the machine has an active workflow: %s %s", o.Verb, o.ID)
-		}
+	if other := s.active[w.MachineID]; other != "" && other != w.ID {
+		return app.Errorf(app.Conflict, "workflow-active", "the machine has an active workflow: %s", other)
 	}
 	return nil
+}
+
+// write keeps a workflow.
+func (s *Memory) write(w *workflow.Workflow) {
+	s.workflows[w.ID] = encode(w)
+	if w.State.Active() {
+		s.active[w.MachineID] = w.ID
+	} else if s.active[w.MachineID] == w.ID {
+		delete(s.active, w.MachineID)
+	}
 }
 
 // CreateWorkflow adds a workflow.
@@ -132,7 +140,7 @@ func (s *Memory) CreateWorkflow(_ context.Context, w *workflow.Workflow, change 
 		return err
 	}
 	commit()
-	s.workflows[w.ID] = encode(w)
+	s.write(w)
 	s.order = append(s.order, w.ID)
 	return nil
 }
@@ -180,7 +188,7 @@ func (s *Memory) put(w *workflow.Workflow, step int, entries []workflow.Entry) e
 	if next.Data == nil {
 		next.Data = decode[workflow.Workflow](b).Data
 	}
-	s.workflows[w.ID] = encode(next)
+	s.write(&next)
 	for _, e := range entries {
 		e.ID, e.WorkflowID = int64(len(s.journal)+1), w.ID
 		if e.Time.IsZero() {
