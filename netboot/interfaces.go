@@ -113,23 +113,17 @@ func (s *Server) wanted() map[string]bool {
 	return out
 }
 
-// keep makes one interface be served as it should.
+// keep makes one interface be served as it should, and tells when that changed.
 func (s *Server) keep(ctx context.Context, running map[string]*served, name string, full bool) Status {
 	st := Status{Interface: name, Full: full}
-	ifi, addrs, err := s.look(name)
 	r := running[name]
-	if err != nil {
-		if r != nil {
-			r.stop()
-			<-r.ended
-			delete(running, name)
-		}
-		st.Error = err.Error()
-		return st
+	ifi, addrs, err := s.look(name)
+	var want link
+	if err == nil {
+		st.Present, st.Carrier, st.Addrs = true, ifi.Flags&net.FlagRunning != 0, addrs
+		want = link{ifi.Index, full, fmt.Sprint(addrs)}
 	}
-	st.Present, st.Carrier, st.Addrs = true, ifi.Flags&net.FlagRunning != 0, addrs
-	want := link{ifi.Index, full, fmt.Sprint(addrs)}
-	if r != nil && r.link == want && !r.over() {
+	if err == nil && r != nil && r.link == want && !r.over() {
 		st.Error = s.lastError(name)
 		return st
 	}
@@ -138,14 +132,15 @@ func (s *Server) keep(ctx context.Context, running map[string]*served, name stri
 		<-r.ended
 		delete(running, name)
 	}
-	r, err = s.serve(ctx, ifi, addrs, want)
-	if r != nil {
-		running[name] = r
+	if err == nil {
+		if r, err = s.serve(ctx, ifi, addrs, want); r != nil {
+			running[name] = r
+		}
 	}
 	if err != nil {
 		st.Error = err.Error()
 	}
-	if st.Error != s.lastError(name) || r != nil {
+	if running[name] != nil || st.Error != s.lastError(name) {
 		s.tell(st)
 	}
 	return st

@@ -210,7 +210,8 @@ func FuzzDatagram(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	go func() { _ = s.Serve(f.Context(), conn) }()
+	ctx := f.Context()
+	go func() { _ = s.Serve(ctx, conn) }()
 	out, err := net.Dial("udp4", conn.LocalAddr().String())
 	if err != nil {
 		f.Fatal(err)
