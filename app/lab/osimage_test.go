@@ -2,10 +2,7 @@ package lab
 
 import (
 	"context"
-	"crypto/tls"
-	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,14 +86,14 @@ func TestOSImageBoots(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 			defer cancel()
-			login := make(chan virtual.Line, 1)
-			go func() {
-				l, _ := m.Console().Wait(ctx, regexp.MustCompile(`^node-1 login: `))
-				login <- l
-			}()
+			login := m.Console().Watch(regexp.MustCompile(`^node-1 login: `))
 			reset(t, m, "On")
 			seed := wait(ctx, t, seen, `seed ran, root has (\d+) MiB, keys (\d)`)
-			t.Logf("login prompt at %.1f s, %q at %.1f s", (<-login).SincePower.Seconds(), seed.Text, seed.SincePower.Seconds())
+			prompt, err := login.Wait(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("login prompt at %.1f s, %q at %.1f s", prompt.SincePower.Seconds(), seed.Text, seed.SincePower.Seconds())
 			fields := regexp.MustCompile(`\d+`).FindAllString(seed.Text, -1)
 			if size, _ := strconv.Atoi(fields[0]); size < 2200 {
 				t.Errorf("the root did not grow: %s MiB", fields[0])
@@ -131,24 +128,11 @@ func machine(t *testing.T, cfg virtual.Config) *virtual.Machine {
 	return m
 }
 
-// reset presses a button on a machine's BMC.
+// reset presses a button of a machine.
 func reset(t *testing.T, m *virtual.Machine, kind string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // loopback, in a test
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, m.URL()+"/redfish/v1/Systems/1/Actions/ComputerSystem.Reset",
-		strings.NewReader(`{"ResetType":"`+kind+`"}`))
-	if err != nil {
+	if err := m.Reset(kind); err != nil {
 		t.Fatal(err)
-	}
-	req.SetBasicAuth("admin", "correct horse")
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if b, _ := io.ReadAll(res.Body); res.StatusCode >= 300 {
-		t.Fatalf("%s: %s %s", kind, res.Status, b)
 	}
 }
 

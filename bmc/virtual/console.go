@@ -42,7 +42,7 @@ type Console struct {
 	tail     []byte
 	split    splitter
 	powered  time.Time
-	waiters  map[*waiter]struct{}
+	watches  map[*Watch]struct{}
 	guest    io.Writer // the running guest's serial input, nil while off
 	attached map[net.Conn]chan []byte
 	listener net.Listener // nil without a directory
@@ -52,7 +52,7 @@ type Console struct {
 
 // newConsole opens the log and socket in dir; with dir "" there is neither.
 func newConsole(dir string, onLine func(Line)) (*Console, error) {
-	c := &Console{onLine: onLine, waiters: map[*waiter]struct{}{}, attached: map[net.Conn]chan []byte{}}
+	c := &Console{onLine: onLine, watches: map[*Watch]struct{}{}, attached: map[net.Conn]chan []byte{}}
 	if dir == "" {
 		return c, nil
 	}
@@ -100,29 +100,35 @@ func (c *Console) SocketPath() string {
 	return c.listener.Addr().String()
 }
 
-// waiter is one call of Wait.
-type waiter struct {
-	re    *regexp.Regexp
-	found chan Line
+// Watch is a look-out for one line.
+type Watch struct {
+	console *Console
+	re      *regexp.Regexp
+	found   chan Line
 }
 
-// Wait returns the first line printed from now on that matches. A line that has not ended yet (a prompt) counts as
-// printed so far.
-func (c *Console) Wait(ctx context.Context, re *regexp.Regexp) (Line, error) {
-	w := &waiter{re: re, found: make(chan Line, 1)}
+// Watch starts to look for the first line printed from now on that matches. A line that has not ended yet (a prompt)
+// counts as printed so far. The caller must call Wait, once.
+func (c *Console) Watch(re *regexp.Regexp) *Watch {
+	w := &Watch{console: c, re: re, found: make(chan Line, 1)}
 	c.mu.Lock()
-	c.waiters[w] = struct{}{}
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	c.watches[w] = struct{}{}
+	return w
+}
+
+// Wait waits for the line and ends the watch.
+func (w *Watch) Wait(ctx context.Context) (Line, error) {
 	defer func() {
-		c.mu.Lock()
-		delete(c.waiters, w)
-		c.mu.Unlock()
+		w.console.mu.Lock()
+		delete(w.console.watches, w)
+		w.console.mu.Unlock()
 	}()
 	select {
 	case l := <-w.found:
 		return l, nil
 	case <-ctx.Done():
-		return Line{}, fmt.Errorf("waiting for %q on the console: %w", re, context.Cause(ctx))
+		return Line{}, fmt.Errorf("waiting for %q on the console: %w", w.re, context.Cause(ctx))
 	}
 }
 
@@ -165,7 +171,7 @@ func (c *Console) print(p []byte) {
 }
 
 func (c *Console) match(l Line) {
-	for w := range c.waiters {
+	for w := range c.watches {
 		if w.re.MatchString(l.Text) {
 			select {
 			case w.found <- l:
@@ -279,6 +285,15 @@ func (c *Console) close() {
 
 // control matches terminal control: CSI, charset and reset sequences, and every other control character but tab.
 var control = regexp.MustCompile(`\x1b\[[0-9;?=]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f]`)
+
+// Plain is console output as a person reads it: without terminal control.
+func Plain(b []byte) string {
+	var out strings.Builder
+	for line := range strings.SplitSeq(strings.ToValidUTF8(string(b), "\ufffd"), "\n") {
+		out.WriteString(control.ReplaceAllString(line, "") + "\n")
+	}
+	return strings.TrimSpace(out.String())
+}
 
 // splitter cuts a byte stream into lines of at most maxLine octets.
 type splitter struct{ partial []byte }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -157,6 +158,18 @@ func (m *Machine) SPKI() string { return spki(m.cert) }
 
 // Console is the machine's serial console, the same one across power cycles.
 func (m *Machine) Console() *Console { return m.console }
+
+// Reset does in process what a ComputerSystem.Reset with that ResetType does over Redfish. It returns once the reset was
+// accepted, which is not when it is done.
+func (m *Machine) Reset(kind string) error {
+	if !slices.Contains(resetTypes, resetType(kind)) {
+		return app.Invalid("ResetType", "%q is not one of %v", kind, resetTypes)
+	}
+	if v := m.request(resetType(kind)); v != accepted {
+		return app.Errorf(app.Conflict, "reset-refused", "%s was refused while the power is %s", kind, m.PowerState())
+	}
+	return nil
+}
 
 // PowerState is what the BMC says: "On", "Off", "PoweringOn" or "PoweringOff".
 func (m *Machine) PowerState() string {
