@@ -23,7 +23,7 @@ type management struct{ *operations }
 
 // bootFacts is what decides how a boot override is written.
 type bootFacts struct {
-	vendor        string   // lower case
+	maker         string   // lower case
 	targets       []string // allowed values; nil: the BMC does not say
 	enabledValues []string
 	modes         []string
@@ -85,9 +85,9 @@ func (c *conn) bootDocuments(ctx context.Context) (sys, settings *document, err 
 }
 
 // bootFactsOf gathers the facts from a system and its settings object, which may be nil.
-func bootFactsOf(vendor string, sys, settings *document) bootFacts {
+func bootFactsOf(maker string, sys, settings *document) bootFacts {
 	f := bootFacts{
-		vendor:        vendor,
+		maker:         maker,
 		systemPath:    sys.path,
 		target:        sys.text("Boot", "BootSourceOverrideTarget"),
 		enabled:       sys.text("Boot", "BootSourceOverrideEnabled"),
@@ -190,7 +190,7 @@ func planBoot(f bootFacts, w bootWish) []bootForm {
 		full["BootSourceOverrideMode"] = mode
 	}
 	forms := []bootForm{{name: "changed", boot: changed}, {name: "full", boot: full}, {name: "bare", boot: bare}}
-	if quirkFullBoot(f.vendor) {
+	if quirkFullBoot(f.maker) {
 		forms[0], forms[1] = forms[1], forms[0]
 	}
 	return onPaths(f, forms)

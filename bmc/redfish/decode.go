@@ -170,7 +170,7 @@ func repair(body map[string]any, err error) (field string, changed, lost bool) {
 	if fix.changed {
 		return wrong.Field, true, fix.lost
 	}
-	for _, part := range strings.Split(wrong.Field, ".") {
+	if part, _, _ := strings.Cut(wrong.Field, "."); part != "" {
 		if k, ok := foldKey(body, part); ok {
 			delete(body, k)
 			return k, true, true
@@ -213,14 +213,13 @@ func (f *fixer) walk(v any, path []string) {
 			f.walk(e, path)
 		}
 	case map[string]any:
-		for len(path) > 0 {
-			k, ok := foldKey(t, path[0])
-			if !ok {
-				path = path[1:]
-				continue
+		for ; len(path) > 0; path = path[1:] {
+			for n := 1; n <= len(path); n++ { // member names such as "@odata.etag" hold the separator
+				if k, ok := foldKey(t, strings.Join(path[:n], ".")); ok {
+					f.member(t, k, path[n:])
+					return
+				}
 			}
-			f.member(t, k, path[1:])
-			return
 		}
 	}
 }
