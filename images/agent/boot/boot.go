@@ -1,0 +1,249 @@
+package boot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/images/agent/disk"
+	"github.com/better-compute/bcd/images/layout"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+)
+
+// Limits of what is loaded.
+const (
+	maxKernel  = 512 << 20 // bytes
+	maxInitrd  = 2 << 30   // bytes, all together
+	maxCmdline = 2047      // bytes, of an x86 kernel
+)
+
+// Config of a Kexec. Disks and Log are required.
+type Config struct {
+	Disks    func(ctx context.Context) ([]agentv1.Disk, error)
+	Log      *slog.Logger
+	Firmware string // "uefi" or "bios": which branch of a configuration that asks is taken
+	Dev      string // root of /dev
+	// What touches the kernel; nil is the kernel.
+	Mount func(source, target, fstype string) (unmount func() error, err error)
+	Load  func(kernel, initrd *os.File, cmdline string) error
+	Drop  func() error // unloads
+	Jump  func() error // does not return when it works
+}
+
+// Kexec serves agentv1.KindKexecLoad.
+type Kexec struct{ cfg Config }
+
+// New makes a Kexec. It touches nothing.
+func New(cfg Config) *Kexec {
+	if cfg.Dev == "" {
+		cfg.Dev = "/dev"
+	}
+	if cfg.Mount == nil {
+		cfg.Mount = mount
+	}
+	if cfg.Load == nil {
+		cfg.Load = load
+	}
+	if cfg.Drop == nil {
+		cfg.Drop = drop
+	}
+	if cfg.Jump == nil {
+		cfg.Jump = jump
+	}
+	return &Kexec{cfg: cfg}
+}
+
+// Handle loads the default entry of the disk in the order. jump, nil for a dry run, leaves this kernel for the loaded one:
+// it is for after the answer. Nothing of the disk stays mounted.
+func (k *Kexec) Handle(ctx context.Context, cmd agentv1.Command, progress func(agentv1.ProgressReport)) (result agentv1.KexecResult, jump func(context.Context) error, err error) {
+	var order agentv1.Kexec
+	if err := json.Unmarshal(cmd.Payload, &order); err != nil {
+		return result, nil, app.Errorf(app.InvalidInput, "bad-payload", "the payload of %s cannot be read: %w", cmd.Kind, err)
+	}
+	if err := app.ValidLine("kernelArgs", order.KernelArgs, maxCmdline); err != nil {
+		return result, nil, err
+	}
+	progress(agentv1.ProgressReport{Phase: "boot entry"})
+	disks, err := k.cfg.Disks(ctx)
+	if err != nil {
+		return result, nil, app.Errorf(app.Unavailable, "disks-not-read", "the disks of this machine cannot be listed: %w", err)
+	}
+	d, err := disk.Match(disks, order.Disk)
+	if err != nil {
+		return result, nil, err
+	}
+	parts, release, err := k.mountAll(d)
+	if err != nil {
+		return result, nil, err
+	}
+	defer func() {
+		if e := release(); e != nil && err == nil {
+			err = app.Errorf(app.Unavailable, "disk-busy", "%s could not be released again: %w", d.Name, e).Do(wayOut)
+		}
+	}()
+	e, err := find(parts, k.cfg.Firmware, k.cfg.Log)
+	if err != nil {
+		return result, nil, err
+	}
+	if result, err = k.loadEntry(e, order.KernelArgs); err != nil {
+		return result, nil, err
+	}
+	k.cfg.Log.Info("the disk's own kernel is loaded", "entry", e.title, "kernel", e.kernel, "cmdline", result.Cmdline)
+	if order.DryRun {
+		if err := k.cfg.Drop(); err != nil {
+			return result, nil, app.Errorf(app.Unavailable, "kexec-not-unloaded", "the kernel that was loaded for a trial cannot be unloaded: %w", err)
+		}
+		return result, nil, nil
+	}
+	return result, func(context.Context) error { return k.cfg.Jump() }, nil
+}
+
+// loadEntry checks an entry and loads it with args appended.
+func (k *Kexec) loadEntry(e entry, args string) (agentv1.KexecResult, error) {
+	r := agentv1.KexecResult{Kernel: e.kernel, Initrds: e.initrds, Cmdline: strings.TrimSpace(e.args + " " + args)}
+	if !hasRoot(r.Cmdline) {
+		return r, app.Errorf(app.Unsupported, "no-root-argument", "the boot entry %q names no root file system, so its kernel would stop", clip(e.title, 80)).Do(wayOut)
+	}
+	if len(r.Cmdline) > maxCmdline {
+		return r, app.Errorf(app.Unsupported, "cmdline-too-long", "the command line has %d bytes, a kernel takes %d", len(r.Cmdline), maxCmdline).Do(wayOut)
+	}
+	kernel, err := copyOut(e.part, []string{e.kernel}, maxKernel)
+	if err != nil {
+		return r, app.Errorf(app.Unsupported, "kernel-not-read", "the kernel of the default boot entry cannot be read: %w", err).Do(wayOut)
+	}
+	defer kernel.Close()
+	var initrd *os.File
+	if len(e.initrds) > 0 {
+		if initrd, err = copyOut(e.part, e.initrds, maxInitrd); err != nil {
+			return r, app.Errorf(app.Unsupported, "initrd-not-read", "an initial ramdisk of the default boot entry cannot be read: %w", err).Do(wayOut)
+		}
+		defer initrd.Close()
+	}
+	if err := k.cfg.Load(kernel, initrd, r.Cmdline); err != nil {
+		return r, app.Errorf(app.Unsupported, "kexec-refused", "this machine's kernel does not load the one on the disk: %w", err).Do(wayOut)
+	}
+	return r, nil
+}
+
+// hasRoot reports whether a command line names a root file system.
+func hasRoot(cmdline string) bool {
+	for _, f := range strings.Fields(cmdline) {
+		if v, ok := strings.CutPrefix(f, "root="); ok && v != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// copyOut joins files into one in memory, so that nothing of the disk is in use later. Each but the last is filled up to
+// four bytes, which is where the kernel looks for the next archive.
+func copyOut(p *partition, names []string, limit int64) (*os.File, error) {
+	fd, err := unix.MemfdCreate("boot", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("making room in memory: %w", err)
+	}
+	out := os.NewFile(uintptr(fd), filepath.Base(names[0]))
+	var size int64
+	for _, name := range names {
+		pad := -size & 3
+		n, err := copyFile(out, size+pad, p, name, limit-size)
+		if err != nil {
+			return nil, errors.Join(err, out.Close())
+		}
+		size += pad + n
+	}
+	// The kernel refuses a file that anybody may still write to (ETXTBSY), so it gets a read-only descriptor.
+	in, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", out.Fd()))
+	return in, errors.Join(err, out.Close())
+}
+
+func copyFile(out *os.File, at int64, p *partition, name string, limit int64) (int64, error) {
+	f, err := p.open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !st.Mode().IsRegular() || st.Size() == 0 || st.Size() > limit {
+		return 0, fmt.Errorf("%s is no file of 1 to %d bytes", name, limit)
+	}
+	n, err := io.Copy(io.NewOffsetWriter(out, at), io.LimitReader(f, st.Size()))
+	if err == nil && n != st.Size() {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// mountAll mounts every file system of the disk that a boot loader could read. release undoes it.
+func (k *Kexec) mountAll(d agentv1.Disk) (parts []*partition, release func() error, err error) {
+	base, err := os.MkdirTemp("", "boot-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("making mount points: %w", err)
+	}
+	var undo []func() error
+	release = func() error {
+		var errs []error
+		for i := len(undo) - 1; i >= 0; i-- {
+			errs = append(errs, undo[i]())
+		}
+		return errors.Join(append(errs, os.Remove(base))...)
+	}
+	node := filepath.Join(k.cfg.Dev, d.Name)
+	f, err := os.Open(node)
+	if err != nil {
+		return nil, nil, errors.Join(app.Errorf(app.Unavailable, "disk-not-opened", "%s cannot be opened: %w", d.Name, err), release())
+	}
+	defer f.Close()
+	for _, p := range layout.Detect(f, d.Bytes, d.SectorSize).Partitions {
+		if p.FS != "ext4" && p.FS != "xfs" && p.FS != "btrfs" && p.FS != "vfat" || p.Number == 0 {
+			continue
+		}
+		dir := filepath.Join(base, fmt.Sprint(p.Number))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("making mount point: %w", err), release())
+		}
+		un, err := k.cfg.Mount(partNode(node, p.Number), dir, p.FS)
+		if err != nil {
+			k.cfg.Log.Warn("a file system of the disk cannot be mounted", "partition", p.Number, "kind", p.FS, "error", err)
+			un = func() error { return nil }
+		} else {
+			parts = append(parts, &partition{number: p.Number, uuid: p.FSUUID, label: label(f, p), dir: dir})
+		}
+		undo = append(undo, func() error { return errors.Join(un(), os.Remove(dir)) })
+	}
+	return parts, release, nil
+}
+
+// partNode is the kernel's name of a partition: sda1, nvme0n1p1.
+func partNode(disk string, n int) string {
+	if c := disk[len(disk)-1]; c >= '0' && c <= '9' {
+		return fmt.Sprintf("%sp%d", disk, n)
+	}
+	return fmt.Sprintf("%s%d", disk, n)
+}
+
+// label reads a file system's label where its superblock keeps it.
+func label(r io.ReaderAt, p app.Partition) string {
+	at := map[string][2]int64{"ext4": {1024 + 0x78, 16}, "xfs": {108, 12}, "btrfs": {0x10000 + 0x12b, 256}, "vfat": {71, 11}}[p.FS]
+	if at[1] == 0 {
+		return ""
+	}
+	b := make([]byte, at[1])
+	if _, err := r.ReadAt(b, p.Start+at[0]); err != nil {
+		return ""
+	}
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return strings.TrimRight(s, " ")
+}

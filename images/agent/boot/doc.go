@@ -1,0 +1,11 @@
+// Package boot starts the operating system on a disk without the firmware, by kexec.
+//
+// It mounts the disk's file systems read-only, finds what the disk's own boot loader would start by default (a GRUB
+// configuration, with or without Boot Loader Specification entries, or systemd-boot's entries), joins all initial ramdisks
+// of that entry, and loads kernel, initrd and command line with kexec_file_load. A command line without root= is never
+// started. Every refusal names the way out, which is a boot by firmware.
+//
+// GRUB's configuration is a program. The part of its language that distributions generate is interpreted here: variables,
+// conditions, functions, menus and submenus, search, the environment block. It is read from an image, so it is hostile:
+// size, depth and steps are bounded, and no path leaves the partition it is looked up on.
+package boot

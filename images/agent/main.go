@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/better-compute/bcd/images/agent/boot"
+	"github.com/better-compute/bcd/images/agent/disk"
+	"github.com/better-compute/bcd/images/agent/early"
+	"github.com/better-compute/bcd/images/agent/inventory"
+	"github.com/better-compute/bcd/images/agent/network"
+	"github.com/better-compute/bcd/images/agent/session"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+)
+
+// settleTime is how long the agent waits for the drivers of the devices that were there at power-on.
+const settleTime = 30 * time.Second
+
+// Main runs the agent of a booted ramdisk until it is told to stop, and gives the exit code: 0 when it was told to, 1 when it
+// cannot go on, 2 for arguments, of which there are none.
+func Main(args []string) int {
+	lines := NewLines()
+	log := slog.New(lines.Handler(slog.NewTextHandler(os.Stdout, nil)))
+	if len(args) > 0 {
+		log.Error("the agent takes no arguments", "got", args)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, lines, log); err != nil && ctx.Err() == nil {
+		log.Error("the agent ends", "error", err)
+		return 1
+	}
+	return 0
+}
+
+// version is what the build knows of itself.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// run wires the agent to the machine.
+func run(ctx context.Context, lines *Lines, log *slog.Logger) error {
+	data, err := session.ReadBootData("/" + agentv1.BootDataPath)
+	if err != nil {
+		return err
+	}
+	if data.Rescue != nil {
+		log.Info("this is a rescue boot: press Enter on the console for a shell")
+	}
+	settled, cancel := context.WithTimeout(ctx, settleTime)
+	if _, err := early.WaitSettled(settled, early.ReportPath); err != nil {
+		log.Warn("not waiting any longer for drivers", "error", err)
+	}
+	cancel()
+	neighbours := inventory.NewListener("/sys", log)
+	nw := network.New(network.Config{Sys: "/sys", BootMAC: data.BootMAC, Log: log})
+	clock := session.NewClock(nil)
+	a, err := New(Config{
+		Boot: data, Host: host, State: filepath.Dir(agentv1.SessionPath), Version: version(), Log: log, Lines: lines, Clock: clock,
+		Handlers: handlers(data, clock, neighbours, log),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() { neighbours.Run(ctx) })
+	a.cfg.Network = func(ctx context.Context) error {
+		if err := nw.Up(ctx); err != nil {
+			return err
+		}
+		wg.Go(func() { nw.Keep(ctx) })
+		return nil
+	}
+	return a.Run(ctx)
+}
+
+// host reads what identifies the machine and its boot.
+func host() Host {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	uuid, _ := os.ReadFile("/sys/class/dmi/id/product_uuid") // absent on machines without SMBIOS
+	return Host{
+		BootID: string(bytes.TrimSpace(id)), MACs: inventory.MACs("/sys"), UUID: string(bytes.TrimSpace(uuid)), Firmware: inventory.Firmware("/sys"),
+	}
+}
+
+// handlers is the table of everything this agent can do.
+func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listener, log *slog.Logger) map[string]Handler {
+	inv := inventory.New(inventory.Config{
+		BootMAC: data.BootMAC, Log: log, Addrs: addresses, LLDP: l.Heard, BMC: inventory.BMC("/dev/ipmi0"), Wants: wants,
+	})
+	out := map[string]Handler{
+		agentv1.KindInventory: inv.Handle,
+		agentv1.KindSetClock:  setClock(clock, setSystemClock, "/dev/rtc0"),
+		agentv1.KindReboot:    end(early.Restart),
+		agentv1.KindPowerOff:  end(early.PowerOff),
+	}
+	for kind, h := range disk.New(disk.Config{BootURLs: data.BootURLs, Disks: inv.Disks, Log: log}).Handlers() {
+		out[kind] = h
+	}
+	k := boot.New(boot.Config{Disks: inv.Disks, Log: log, Firmware: inventory.Firmware("/sys")})
+	out[agentv1.KindKexecLoad] = func(ctx context.Context, c agentv1.Command, p func(agentv1.ProgressReport)) (any, error) {
+		result, jump, err := k.Handle(ctx, c, p)
+		if err != nil || jump == nil {
+			return result, err
+		}
+		return Then{Result: result, Do: jump}, nil
+	}
+	return out
+}
+
+// end ends this boot once the answer was delivered.
+func end(how early.Action) Handler {
+	return func(context.Context, agentv1.Command, func(agentv1.ProgressReport)) (any, error) {
+		return Then{Result: struct{}{}, Do: func(context.Context) error { return early.End(how) }}, nil
+	}
+}
+
+// wants tells which firmware files drivers asked for in vain.
+func wants() ([]string, error) {
+	r, err := early.ReadReport(early.ReportPath)
+	var out []string
+	for _, w := range r.Wants {
+		out = append(out, w.String())
+	}
+	if err == nil && !r.Settled {
+		err = errors.New("the drivers have not settled")
+	}
+	return out, err
+}
+
+// addresses lists a port's addresses in CIDR form.
+func addresses(port string) []string {
+	ifc, err := net.InterfaceByName(port)
+	if err != nil {
+		return nil
+	}
+	all, err := ifc.Addrs()
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, a := range all {
+		out = append(out, fmt.Sprint(a))
+	}
+	return out
+}
