@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -28,33 +27,21 @@ import (
 const settleTime = 30 * time.Second
 
 // Main runs the agent of a booted ramdisk until it is told to stop, and gives the exit code: 0 when it was told to, 1 when it
-// cannot go on, 2 for arguments, of which there are none.
-func Main(args []string) int {
-	lines := NewLines()
-	log := slog.New(lines.Handler(slog.NewTextHandler(os.Stdout, nil)))
-	if len(args) > 0 {
-		log.Error("the agent takes no arguments", "got", args)
-		return 2
-	}
+// cannot go on. version is told to the appliance.
+func Main(version string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, lines, log); err != nil && ctx.Err() == nil {
+	lines := NewLines()
+	log := slog.New(lines.Handler(slog.NewTextHandler(os.Stdout, nil)))
+	if err := run(ctx, version, lines, log); err != nil && ctx.Err() == nil {
 		log.Error("the agent ends", "error", err)
 		return 1
 	}
 	return 0
 }
 
-// version is what the build knows of itself.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
-
 // run wires the agent to the machine.
-func run(ctx context.Context, lines *Lines, log *slog.Logger) error {
+func run(ctx context.Context, version string, lines *Lines, log *slog.Logger) error {
 	data, err := session.ReadBootData("/" + agentv1.BootDataPath)
 	if err != nil {
 		return err
@@ -71,7 +58,7 @@ func run(ctx context.Context, lines *Lines, log *slog.Logger) error {
 	nw := network.New(network.Config{Sys: "/sys", BootMAC: data.BootMAC, Log: log})
 	clock := session.NewClock(nil)
 	a, err := New(Config{
-		Boot: data, Host: host, State: filepath.Dir(agentv1.SessionPath), Version: version(), Log: log, Lines: lines, Clock: clock,
+		Boot: data, Host: host, State: filepath.Dir(agentv1.SessionPath), Version: version, Log: log, Lines: lines, Clock: clock,
 		Handlers: handlers(data, clock, neighbours, log),
 	})
 	if err != nil {
