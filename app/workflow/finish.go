@@ -49,7 +49,7 @@ func (r *run) cleanUp(verb Verb, w *Workflow) (untidy *app.Error, err error) {
 	c := &cleanupContext{r, Command{Key: fmt.Sprintf("wf:%s:%s#0", w.ID, cleanupStep), Kind: cleanupStep, WorkflowID: w.ID,
 		StepID: cleanupStep, MachineID: w.MachineID, Lane: LaneBMC, NotAfter: r.e.now().Add(cleanupLimit), TraceParent: w.TraceParent}}
 	_, failed := bounded(ctx, func() (any, error) {
-		release, err := r.e.lanes.acquire(ctx, w.MachineID, LaneBMC)
+		release, err := r.e.lanes.acquire(ctx, c.cmd.MachineID, LaneBMC)
 		if err != nil {
 			return nil, err
 		}

@@ -64,16 +64,24 @@ func (a *attempt) lastDelivery() (digest string, err error) {
 
 // askAgent looks the key up in the agent's table of attempts. A running attempt is waited for.
 func (a *attempt) askAgent() (result json.RawMessage, settled bool, err error) {
-	var at Attempt
-	known := false
-	err = a.patiently(func() (err error) {
-		at, known, err = a.r.e.agents.Lookup(a.ctx, a.cmd)
+	var at *Attempt
+	err = a.patiently(func() error {
+		found, err := bounded(a.ctx, func() (any, error) {
+			at, known, err := a.r.e.agents.Lookup(a.ctx, a.cmd)
+			if !known {
+				return (*Attempt)(nil), err
+			}
+			return &at, err
+		})
+		if err == nil {
+			at = found.(*Attempt)
+		}
 		return err
 	})
 	if a.ctx.Err() != nil {
 		return nil, false, context.Cause(a.ctx)
 	}
-	if err != nil || !known {
+	if err != nil || at == nil {
 		return nil, false, nil // an agent that cannot be asked tells nothing; one that lives refuses a key it knows
 	}
 	if err := a.note("check", map[string]any{"agent": at.State}); err != nil {
