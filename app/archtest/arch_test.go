@@ -71,8 +71,9 @@ var rooms = map[string][]string{
 	"bmc/virtual":    {"app"},
 	"bmc/bmctest":    {"app", "plugins/driver"},
 	"images/chunk":   {"app"},
-	"images/catalog": {"app", "images/chunk"},
-	"images/agent":   {"app", "images/chunk", "proto/"},
+	"images/layout":  {"app"},
+	"images/catalog": {"app", "images/chunk", "images/layout"},
+	"images/agent":   {"app", "images/chunk", "images/layout", "proto/"},
 	"images/osimage": {"app"},
 	"images/ramdisk": {"app", "proto/"},
 

@@ -62,8 +62,8 @@ type job struct {
 }
 
 // Add reads the whole raw image. It holds a few chunks per core in memory, whatever the size of the image. observe is
-// told of every chunk, in image order, with its raw bytes; it may be nil.
-func (b *Build) Add(ctx context.Context, src io.Reader, observe func(off int64, raw []byte)) error {
+// told of every chunk, in image order, with its raw bytes, and may stop the build; it may be nil.
+func (b *Build) Add(ctx context.Context, src io.Reader, observe func(off int64, raw []byte) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	depth := 8 * b.workers
 	pool := make(chan *job, depth)
@@ -130,7 +130,7 @@ func (b *Build) press(work <-chan *job) error {
 	return nil
 }
 
-func (b *Build) collect(ctx context.Context, order <-chan *job, pool chan<- *job, observe func(int64, []byte)) error {
+func (b *Build) collect(ctx context.Context, order <-chan *job, pool chan<- *job, observe func(int64, []byte) error) error {
 	for j := range order {
 		select {
 		case <-j.ready:
@@ -138,7 +138,9 @@ func (b *Build) collect(ctx context.Context, order <-chan *job, pool chan<- *job
 			return ctx.Err()
 		}
 		if observe != nil {
-			observe(j.off, j.raw)
+			if err := observe(j.off, j.raw); err != nil {
+				return err
+			}
 		}
 		if err := b.put(j); err != nil {
 			return err
@@ -227,6 +229,14 @@ func (b *Build) sealPack() error {
 	b.sealed = append(b.sealed, id)
 	b.pack, b.open = nil, b.open[:0]
 	return nil
+}
+
+// Open opens a pack that the index of this build names, before or after Commit.
+func (b *Build) Open(id PackID) (*os.File, error) {
+	if f, err := os.Open(filepath.Join(b.dir, id.String())); err == nil {
+		return f, nil
+	}
+	return b.store.Open(id)
 }
 
 // Index is the finished index, after Add.

@@ -23,6 +23,13 @@ type Params struct {
 // DefaultParams are those of format version 1; see the package documentation for what was measured.
 var DefaultParams = Params{Min: 16 << 10, Avg: 64 << 10, Max: 256 << 10, Hole: 16 << 10}
 
+// Sparse is a source that knows where it holds nothing, so that zeros need not be read.
+type Sparse interface {
+	io.Reader
+	// SkipHole moves over zeros at the current position and gives their number, a multiple of Block.
+	SkipHole() (int64, error)
+}
+
 // Splitter cuts a raw image into chunks. A block whose hash has log2(Avg/Block) zero bits is the last of its chunk.
 type Splitter struct {
 	p     Params
@@ -75,6 +82,9 @@ func (s *Splitter) Next() (off int64, data []byte, err error) {
 // skipZeros leaves the first block that is not zero at the start.
 func (s *Splitter) skipZeros() error {
 	for {
+		if err := s.skipHole(); err != nil {
+			return err
+		}
 		if err := s.need(Block); err != nil {
 			return err
 		}
@@ -86,6 +96,18 @@ func (s *Splitter) skipZeros() error {
 		}
 		s.advance(Block)
 	}
+}
+
+// skipHole asks a Sparse source, when everything read so far has been given.
+func (s *Splitter) skipHole() error {
+	sparse, ok := s.src.(Sparse)
+	if !ok || s.eof || s.start != s.have {
+		return nil
+	}
+	n, err := sparse.SkipHole()
+	s.off += n
+	s.size += n
+	return err
 }
 
 func (s *Splitter) advance(n int) {

@@ -31,7 +31,8 @@ const (
 )
 
 // Detect reads the table of a disk or image of size bytes. sector is the logical sector size of a disk; 0 tries 512 and
-// then 4096, as for an image. A disk without a table but with a file system has Table "none" and one partition, number 0.
+// then 4096, as for an image. A disk without a table but with a file system has Table "none" and one
+// partition, number 0, and no sector size of its own.
 func Detect(r io.ReaderAt, size int64, sector int) app.Layout {
 	sectors := []int{sector}
 	if sector == 0 {
@@ -42,13 +43,13 @@ func Detect(r io.ReaderAt, size int64, sector int) app.Layout {
 			return fromGPT(r, h)
 		}
 	}
-	if l, ok := fromMBR(r, size); ok {
+	if l, ok := fromMBR(r); ok {
 		if sector != 0 {
 			l.SectorSize = sector
 		}
 		return l
 	}
-	l := app.Layout{Table: "none", SectorSize: max(sector, 512)}
+	l := app.Layout{Table: "none", SectorSize: sector}
 	if fs, uuid := Probe(r, 0, size); fs != "" {
 		l.Partitions = []app.Partition{{Size: size, FS: fs, FSUUID: uuid}}
 	}
@@ -185,7 +186,7 @@ func hasCode(r io.ReaderAt, off int64, n int) bool {
 	return false
 }
 
-func fromMBR(r io.ReaderAt, size int64) (app.Layout, bool) {
+func fromMBR(r io.ReaderAt) (app.Layout, bool) {
 	l := app.Layout{Table: "mbr", SectorSize: 512}
 	sector := make([]byte, 512)
 	if _, err := r.ReadAt(sector, 0); err != nil || sector[510] != 0x55 || sector[511] != 0xaa {
@@ -196,7 +197,7 @@ func fromMBR(r io.ReaderAt, size int64) (app.Layout, bool) {
 		if e[0]&0x7f != 0 {
 			return l, false // a file system's boot sector, not a table
 		}
-		p, ok := mbrEntry(e, 0, size)
+		p, ok := mbrEntry(e, 0)
 		if !ok {
 			continue
 		}
@@ -206,7 +207,7 @@ func fromMBR(r io.ReaderAt, size int64) (app.Layout, bool) {
 			return l, false
 		case 0x05, 0x0f, 0x85:
 			l.Partitions = append(l.Partitions, p)
-			l.Partitions = append(l.Partitions, logical(r, p.Start, size)...)
+			l.Partitions = append(l.Partitions, logical(r, p.Start)...)
 			continue
 		}
 		p.FS, p.FSUUID = Probe(r, p.Start, p.Size)
@@ -222,27 +223,28 @@ func fromMBR(r io.ReaderAt, size int64) (app.Layout, bool) {
 	return l, true
 }
 
-func mbrEntry(e []byte, base, size int64) (app.Partition, bool) {
+// mbrEntry reads an entry. It may reach beyond the disk: that is how an image that was cut short is known.
+func mbrEntry(e []byte, base int64) (app.Partition, bool) {
 	start := base + int64(binary.LittleEndian.Uint32(e[8:]))*512
 	length := int64(binary.LittleEndian.Uint32(e[12:])) * 512
-	ok := e[4] != 0 && length > 0 && start > base && start < size
+	ok := e[4] != 0 && length > 0 && start > base
 	return app.Partition{Start: start, Size: length, Type: fmt.Sprintf("%02x", e[4])}, ok
 }
 
 // logical walks the chain of an extended partition.
-func logical(r io.ReaderAt, extended, size int64) (out []app.Partition) {
+func logical(r io.ReaderAt, extended int64) (out []app.Partition) {
 	at := extended
 	for n := 5; n < 5+maxLogical; n++ {
 		b := make([]byte, 512)
 		if _, err := r.ReadAt(b, at); err != nil || b[510] != 0x55 || b[511] != 0xaa {
 			return out
 		}
-		if p, ok := mbrEntry(b[446:462], at, size); ok {
+		if p, ok := mbrEntry(b[446:462], at); ok {
 			p.Number = n
 			p.FS, p.FSUUID = Probe(r, p.Start, p.Size)
 			out = append(out, p)
 		}
-		next, ok := mbrEntry(b[462:478], extended, size)
+		next, ok := mbrEntry(b[462:478], extended)
 		if !ok {
 			return out
 		}
