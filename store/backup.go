@@ -28,13 +28,26 @@ func (db *DB) Backup(ctx context.Context, path string) (err error) {
 			_ = os.Remove(tmp)
 		}
 	}()
-	if _, err := db.reader.ExecContext(ctx, "VACUUM INTO ?", tmp); err != nil { // takes an empty file as a new one
-		return mapped(fmt.Errorf("copying the database to %q: %w", path, err))
+	if err := copyInto(ctx, db.path, tmp); err != nil {
+		return err
 	}
 	if err := verify(ctx, tmp); err != nil {
 		return err
 	}
 	return publish(tmp, path)
+}
+
+// copyInto reads through a connection of its own: those of the pool refuse every statement that writes anywhere.
+func copyInto(ctx context.Context, from, to string) error {
+	db, err := sql.Open("sqlite", dsn(from, map[string][]string{"mode": {"ro"}, "_busy_timeout": {"10000"}}))
+	if err != nil {
+		return fmt.Errorf("opening %q: %w", from, err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", to); err != nil { // takes an empty file as a new one
+		return mapped(fmt.Errorf("copying the database to %q: %w", to, err))
+	}
+	return nil
 }
 
 // Restore puts a backup at path, where no database may be, after checking it. No bcd may run on path.

@@ -9,7 +9,8 @@ import (
 	"github.com/better-compute/bcd/app"
 )
 
-// How many events are kept, of one machine and in all. Pruning takes the oldest tenth, so that it is rare.
+// How many events are kept, of one machine and in all. Pruning takes some more than it must, so that it is rare, and not so
+// many that other writes wait for it.
 const (
 	MaxMachineEvents = 2_000
 	MaxEvents        = 200_000
@@ -31,7 +32,7 @@ func (db *DB) AddEvents(ctx context.Context, events []app.Event) error {
 			}
 		}
 		for id, n := range added {
-			if err := countEvents(tx, id, n); err != nil {
+			if err := db.countEvents(tx, id, n); err != nil {
 				return err
 			}
 		}
@@ -56,16 +57,16 @@ func (db *DB) addEvent(tx *sql.Tx, e *app.Event) error {
 }
 
 // countEvents adds n to a machine's count, or to that of all under "", and prunes when it is over its limit.
-func countEvents(tx *sql.Tx, machineID string, n int) error {
+func (db *DB) countEvents(tx *sql.Tx, machineID string, n int) error {
 	err := tx.QueryRow(`INSERT INTO event_counts (machine_id, n) VALUES (?, ?)
 		ON CONFLICT (machine_id) DO UPDATE SET n = n + excluded.n RETURNING n`, machineID, n).Scan(&n)
 	switch {
 	case err != nil:
 		return err
 	case machineID != "" && n > MaxMachineEvents:
-		return pruneEvents(tx, "machine_id = ?2 AND machine_id <> ''", n-MaxMachineEvents*9/10, machineID)
-	case machineID == "" && n > MaxEvents:
-		return pruneEvents(tx, "?2 = ''", n-MaxEvents*9/10, machineID)
+		return pruneEvents(tx, "machine_id = ?2 AND machine_id <> ''", n-MaxMachineEvents+200, machineID)
+	case machineID == "" && n > db.maxEvents:
+		return pruneEvents(tx, "?2 = ''", n-db.maxEvents+db.maxEvents/200, machineID)
 	}
 	return nil
 }

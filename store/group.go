@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // maxBatch is how many writes share one transaction.
@@ -17,6 +18,7 @@ type group struct {
 	mu      sync.Mutex
 	waiting []*write
 	leading bool
+	batches atomic.Int64 // transactions begun, for tests
 }
 
 // write is one caller's part of a batch. do is called at most once.
@@ -81,6 +83,7 @@ func (db *DB) lead() {
 
 // commit runs the batch. Its error means that nothing of the batch was kept.
 func (db *DB) commit(batch []*write) error {
+	db.group.batches.Add(1)
 	tx, err := db.writer.BeginTx(context.Background(), nil)
 	if err != nil {
 		return fmt.Errorf("beginning a write: %w", err)

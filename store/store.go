@@ -40,6 +40,8 @@ type DB struct {
 	lock   *os.File
 	group  group
 	once   sync.Once
+
+	maxEvents int // MaxEvents, but in tests
 }
 
 var (
@@ -57,7 +59,7 @@ var (
 // Open opens the database, creates it with mode 0600 when there is none, and brings its schema up to date. It refuses a
 // file of another program, one written by a newer bcd, and one that another process has open.
 func Open(ctx context.Context, c Config) (*DB, error) {
-	db := &DB{path: c.Path, log: c.Log, now: c.Now}
+	db := &DB{path: c.Path, log: c.Log, now: c.Now, maxEvents: MaxEvents}
 	if db.log == nil {
 		db.log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
