@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/better-compute/bcd/web"
 	"github.com/better-compute/bcd/web/api"
 	"github.com/better-compute/bcd/web/console"
+	"github.com/better-compute/bcd/web/keypair"
 )
 
 // Store is everything the faces keep.
@@ -269,7 +271,9 @@ func (c *Catalog) ImportPath(ctx context.Context, _ string, in api.ImportInput, 
 }
 
 // Delete removes the row.
-func (c *Catalog) Delete(ctx context.Context, _, id string) error { return c.Store.DeleteImage(ctx, id) }
+func (c *Catalog) Delete(ctx context.Context, _, id string) error {
+	return c.Store.DeleteImage(ctx, id)
+}
 
 // Drivers is two drivers.
 type Drivers struct{}
@@ -302,7 +306,7 @@ func (h *Health) Warnings(context.Context) ([]api.Warning, error) { return h.Lis
 // Flows is a workflow engine that holds what it is given.
 type Flows struct {
 	mu      sync.Mutex
-	Held   []workflow.Workflow
+	Held    []workflow.Workflow
 	Entries []workflow.Entry
 	Asked   []string // "retry w-1 alice"
 }
@@ -384,7 +388,9 @@ func (f *Flows) MarkDone(_ context.Context, id, actor, _ string) error {
 func (f *Flows) Abort(_ context.Context, id, actor, _ string) error { return f.ask("abort", id, actor) }
 
 // Wait gives the workflow as it is.
-func (f *Flows) Wait(ctx context.Context, id string) (*workflow.Workflow, error) { return f.Get(ctx, id) }
+func (f *Flows) Wait(ctx context.Context, id string) (*workflow.Workflow, error) {
+	return f.Get(ctx, id)
+}
 
 // Journal gives Entries.
 func (f *Flows) Journal(context.Context, string) ([]workflow.Entry, error) { return f.Entries, nil }
@@ -394,3 +400,30 @@ func (f *Flows) Signal(string, string, any) {}
 
 // Await is not used by the faces.
 func (f *Flows) Await(context.Context, string, string) (<-chan any, func()) { return nil, func() {} }
+
+// Serve serves the site over TLS on loopback until the test ends, and gives its address.
+func (x *Site) Serve() string {
+	x.T.Helper()
+	dir := x.T.TempDir()
+	pair, err := keypair.Open(keypair.Config{KeyFile: filepath.Join(dir, "tls.key"), CertFile: filepath.Join(dir, "tls.crt"), Log: x.Server.Log})
+	if err != nil {
+		x.T.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		x.T.Fatal(err)
+	}
+	c := x.Server.Config
+	c.Listener, c.Pair = l, pair
+	srv := web.New(c)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- srv.Run(ctx) }()
+	x.T.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			x.T.Error(err)
+		}
+	})
+	return "https://" + l.Addr().String()
+}
