@@ -18,6 +18,8 @@ type BMC struct {
 	MAC     string // a MAC that inspect must find; "" when the driver finds none
 	UUID    string // that inspect must give; "" when unknown
 	NoSoft  bool   // the machine has no operating system that shuts down
+	// Lacks are the boot devices that this machine has not, which must be refused as unsupported.
+	Lacks []string
 }
 
 // Conformance runs what every driver of the kinds power, management and inspect must do, each case on a fresh BMC whose
@@ -31,6 +33,7 @@ func Conformance(t *testing.T, open func(t *testing.T) BMC) {
 		"bad arguments":         badArguments,
 		"boot devices":          bootDevices,
 		"inspect":               inspects,
+		"probe":                 probes,
 		"wrong password":        wrongPassword,
 		"no password":           noPassword,
 		"cancelled":             cancelled,
@@ -124,6 +127,10 @@ func badArguments(t *testing.T, b BMC) {
 
 func bootDevices(t *testing.T, b BMC) {
 	for _, d := range []string{"pxe", "disk", "cdrom", "bios", "hdd", "cd"} {
+		if slices.Contains(b.Lacks, d) {
+			b.refuses(t, "management.setBootDevice", `["`+d+`",{}]`, driver.CodeUnsupported)
+			continue
+		}
 		b.must(t, "management.setBootDevice", `["`+d+`",{}]`)
 	}
 	b.must(t, "management.setBootDevice", `["pxe",{"persistent":true}]`)
@@ -150,6 +157,26 @@ func inspects(t *testing.T, b BMC) {
 	if b.UUID != "" && inv.ProductUUID != b.UUID {
 		t.Errorf("inspect says UUID %q, want %q", inv.ProductUUID, b.UUID)
 	}
+}
+
+// probes checks the card of drivers that make one, and that probing changes nothing.
+func probes(t *testing.T, b BMC) {
+	raw, err := b.invoke(t.Context(), "management.probe", "[]")
+	if e := driver.AsError(err); e != nil && e.Code == driver.CodeUnsupported {
+		t.Log("left out: this driver has no probe")
+		return
+	}
+	var card driver.Card
+	if err != nil || json.Unmarshal(raw, &card) != nil {
+		t.Fatalf("probe gave %s, %v", raw, err)
+	}
+	if card.Power.Power != driver.PowerOn || !slices.Contains(card.PowerActions, "off") || card.Sessions.Auth == "" {
+		t.Errorf("the card says %s", raw)
+	}
+	if b.MAC != "" && !slices.Contains(card.MACs, b.MAC) || b.UUID != "" && card.ProductUUID != b.UUID {
+		t.Errorf("the card has another identity: %s", raw)
+	}
+	b.wantPower(t, "on")
 }
 
 func wrongPassword(t *testing.T, b BMC) {
