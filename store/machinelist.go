@@ -29,13 +29,16 @@ func (db *DB) ListMachines(ctx context.Context, f app.MachineFilter) (app.Machin
 		if page.Count, err = machineCounts(tx); err != nil {
 			return err
 		}
-		if page.Total, err = machineTotal(tx, f, page.Count, where, args); err != nil {
-			return err
-		}
 		page.Items, err = documents[app.Machine](tx, `SELECT m.doc FROM (
 				SELECT rowid AS r FROM machines INDEXED BY machines_list WHERE name > ?`+where+` ORDER BY name LIMIT ?
 			) p JOIN machines m ON m.rowid = p.r ORDER BY m.name`,
 			append(append([]any{f.After}, args...), limit+1)...)
+		if err != nil {
+			return err
+		}
+		if page.Total = len(page.Items); f.After != "" || page.Total > limit { // there is more than this page
+			page.Total, err = machineTotal(tx, f, page.Count, where, args)
+		}
 		return err
 	})
 	if len(page.Items) > limit {
