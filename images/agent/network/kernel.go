@@ -71,18 +71,18 @@ func apply(name string, l *lease) error {
 			return fmt.Errorf("setting the MTU of %s to %d: %w", name, l.mtu, err)
 		}
 	}
-	if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: &l.addr}); err != nil {
-		return fmt.Errorf("setting address %s on %s: %w", &l.addr, name, err)
-	}
 	old, err := netlink.AddrList(link, netlink.FAMILY_V4)
 	if err != nil {
 		return fmt.Errorf("listing addresses of %s: %w", name, err)
 	}
 	var errs []error
-	for _, a := range old {
+	for _, a := range old { // before the new one comes: the kernel drops later addresses of a network with its first
 		if !a.IP.Equal(l.addr.IP) {
 			errs = append(errs, netlink.AddrDel(link, &a))
 		}
+	}
+	if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: &l.addr}); err != nil {
+		return fmt.Errorf("setting address %s on %s: %w", &l.addr, name, err)
 	}
 	if l.gateway != nil {
 		_, all, _ := net.ParseCIDR("0.0.0.0/0")

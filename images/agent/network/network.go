@@ -14,8 +14,8 @@ import (
 // Waits of one round.
 const (
 	carrierWait = 20 * time.Second // for the port that netbooted: auto-negotiation and a switch's spanning tree take time
-	dhcpTry     = 4 * time.Second  // for one DISCOVER or REQUEST
-	dhcpRetries = 3
+	dhcpTry     = 2 * time.Second  // for one DISCOVER or REQUEST
+	dhcpRetries = 5
 	roundPause  = 2 * time.Second
 	renewRetry  = 30 * time.Second
 )
