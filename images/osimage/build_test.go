@@ -3,8 +3,12 @@ package osimage
 import (
 	"log/slog"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/u-root/u-root/pkg/boot"
+	"github.com/u-root/u-root/pkg/boot/grub"
 
 	"github.com/better-compute/bcd/app"
 )
@@ -27,9 +31,34 @@ func TestBuild(t *testing.T) {
 	if err != nil || again.Built != img.Built {
 		t.Errorf("a second build is not the first one: %v", err)
 	}
+	checkRoot(t, img.Path, img.Options)
+	checkGrubConfig(t, img)
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || strings.Contains(string(mounts), cache) {
 		t.Errorf("a mount was left behind (%v)", err)
+	}
+}
+
+// checkGrubConfig reads the image's grub.cfg with u-root's parser, which is what finds the kernel for a kexec.
+func checkGrubConfig(t *testing.T, img *Image) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"/boot/grub/grub.cfg", "/boot/vmlinuz-" + img.Kernel, "/boot/initrd.img-" + img.Kernel} {
+		out, err := exec.Command("debugfs", "-R", "cat "+name, rootOf(img.Path)).Output()
+		if err != nil || len(out) == 0 {
+			t.Fatalf("%s is not in the image: %v", name, err)
+		}
+		if err := (file{name, string(out), 0o600}).write(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := grub.ParseLocalConfig(t.Context(), dir, nil, nil)
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("%d entries, %v", len(entries), err)
+	}
+	first, ok := entries[0].(*boot.LinuxImage)
+	if !ok || first.Kernel == nil || first.Initrd == nil || !strings.Contains(first.Cmdline, "root=UUID="+img.RootUUID) {
+		t.Errorf("first entry: %v", entries[0])
 	}
 }
 

@@ -28,7 +28,9 @@ func files(o Options) []file {
 			"deb http://deb.debian.org/debian bookworm-updates main\n" +
 			"deb http://deb.debian.org/debian-security bookworm-security main\n", 0o644},
 		// Only what a deploy brings is looked for: probing for clouds costs seconds on each boot.
-		{"etc/cloud/cloud.cfg.d/90_bcd.cfg", "datasource_list: [ NoCloud, None ]\n", 0o644},
+		{"etc/cloud/cloud.cfg.d/90_bcd.cfg", "datasource_list: [ NoCloud, None ]\n" +
+			// RSA keys take many seconds of a first boot and no client of today needs them.
+			"ssh_genkeytypes: [ ed25519, ecdsa ]\napt_preserve_sources_list: true\n", 0o644},
 		{"etc/systemd/network/90-dhcp.network", "[Match]\nType=ether\n\n[Network]\nDHCP=yes\n", 0o644},
 		// One port with an address is online: servers have ports without a cable.
 		{"etc/systemd/system/systemd-networkd-wait-online.service.d/any.conf",
@@ -64,6 +66,7 @@ func configure(ctx context.Context, o Options, root string) error {
 	}
 	for _, args := range [][]string{
 		{"/bin/systemctl", "enable", "systemd-networkd.service", "systemd-resolved.service", "serial-getty@ttyS0.service"},
+		{"/bin/systemctl", "disable", "e2scrub_reap.service", "e2scrub_all.timer"}, // for LVM, seconds of each boot
 		{"/usr/bin/passwd", "--lock", "root"},
 	} {
 		if _, err := (command{root: root, args: args}).run(ctx); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // recipe changes whenever the same options would give another image: it is part of the cache key.
-const recipe = 1
+const recipe = 2
 
 // Kernel chooses a kernel package.
 type Kernel string
