@@ -69,7 +69,7 @@ func (c *conn) account(ctx context.Context, user string) (*document, error) {
 
 // proveLogin logs in on a connection of its own and out again.
 func (m management) proveLogin(ctx context.Context, user, password string) error {
-	c := &conn{client: newClient(m.target, m.pin, false), user: user, password: password}
+	c := m.newConn(user, password, false)
 	defer c.logout()
 	_, err := c.findSystem(ctx)
 	return err

@@ -127,7 +127,7 @@ func (f fault) err(what string) *driver.Error {
 	case f.status == http.StatusUnauthorized:
 		return e(driver.CodeAuthFailed, "the BMC refuses the user name or password")
 	case f.status == http.StatusForbidden:
-		return e(driver.CodeAuthFailed, "the BMC's account may not do %s: %s", what, f.text())
+		return e("access-denied", "the BMC's account may not do %s: %s", what, f.text())
 	case f.passing():
 		return e(driver.CodeBusy, "the BMC cannot do %s just now: %s", what, f.text()).Again()
 	case f.status == http.StatusMethodNotAllowed || f.status == http.StatusNotImplemented:

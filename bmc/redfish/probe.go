@@ -17,7 +17,7 @@ func (m management) Probe(ctx *driver.Context) (driver.Card, error) {
 	if err != nil {
 		return driver.Card{}, err
 	}
-	c := &conn{client: newClient(m.target, m.pin, true), user: user, password: password}
+	c := m.newConn(user, password, true)
 	defer c.logout()
 	sys, err := c.findSystem(ctx)
 	if err != nil {

@@ -2,8 +2,6 @@ package redfish
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"log/slog"
 	"sync"
@@ -39,6 +37,7 @@ type Driver struct {
 
 	mu     sync.Mutex
 	conns  map[string]*conn
+	denied map[string]time.Time // refused logins
 	closed bool
 	live   sync.WaitGroup // connections whose session is not deleted yet
 }
@@ -47,7 +46,7 @@ type Driver struct {
 func New(cfg Config) *Driver {
 	d := &Driver{
 		log: cfg.Logger, idleTimeout: cfg.IdleTimeout, powerBudget: cfg.PowerBudget,
-		wait: cfg.Wait, now: cfg.Now, conns: map[string]*conn{},
+		wait: cfg.Wait, now: cfg.Now, conns: map[string]*conn{}, denied: map[string]time.Time{},
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -155,6 +154,11 @@ func (d *Driver) operations(config json.RawMessage) (*operations, error) {
 	return &operations{Driver: d, target: t, pin: cfg.SPKI}, nil
 }
 
+// newConn makes a connection to the BMC; first lets it take the first key it sees for the pinned one.
+func (o *operations) newConn(user, password string, first bool) *conn {
+	return &conn{client: newClient(o.target, o.pin, first), user: user, password: password, wait: o.wait}
+}
+
 // credentials are the delivered user name and password.
 func credentials(ctx *driver.Context) (user, password string, err error) {
 	if user, err = ctx.Secret("username"); err != nil {
@@ -162,133 +166,4 @@ func credentials(ctx *driver.Context) (user, password string, err error) {
 	}
 	password, err = ctx.Secret("password")
 	return user, password, err
-}
-
-// use runs f with the BMC's session, and keeps the session for a while after. When the BMC no longer takes the login, the
-// session is dropped at once.
-func (o *operations) use(ctx *driver.Context, f func(*conn) error) error {
-	user, password, err := credentials(ctx)
-	if err != nil {
-		return err
-	}
-	key := connKey(o.target, o.pin, user, password)
-	c, err := o.acquire(key, user, password, o)
-	if err != nil {
-		return err
-	}
-	err = f(c)
-	o.release(key, c, err)
-	return err
-}
-
-func connKey(t target, pin, user, password string) string {
-	sum := sha256.Sum256([]byte(user + "\x00" + password))
-	return t.origin + t.system + " " + pin + " " + hex.EncodeToString(sum[:])
-}
-
-func (d *Driver) acquire(key, user, password string, o *operations) (*conn, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, driver.Errorf(driver.CodeUnavailable, "the Redfish driver is stopping").Again()
-	}
-	c := d.conns[key]
-	if c == nil || c.dead {
-		c = &conn{client: newClient(o.target, o.pin, false), user: user, password: password}
-		d.conns[key] = c
-		d.live.Add(1)
-	}
-	if c.idle != nil {
-		c.idle.Stop()
-	}
-	c.users++
-	return c, nil
-}
-
-// release gives a connection back. The last user starts its idle time, or ends it when the driver is closed or the
-// connection of no more use.
-func (d *Driver) release(key string, c *conn, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	c.users--
-	if err != nil {
-		switch driver.AsError(err).Code {
-		case driver.CodeAuthFailed, driver.CodePinMismatch, driver.CodeUntrusted, driver.CodeUnreachable:
-			c.dead = true
-		}
-	}
-	if c.users > 0 {
-		return
-	}
-	if c.dead || d.closed {
-		d.drop(key, c)
-		return
-	}
-	c.idle = time.AfterFunc(d.idleTimeout, func() { d.expire(key, c) })
-}
-
-// expire ends an idle connection.
-func (d *Driver) expire(key string, c *conn) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if c.users == 0 {
-		d.drop(key, c)
-	}
-}
-
-// drop forgets a connection and deletes its session in the background. mu is held and nobody uses the connection.
-func (d *Driver) drop(key string, c *conn) {
-	if c.dropped {
-		return
-	}
-	c.dropped = true
-	if c.idle != nil {
-		c.idle.Stop()
-	}
-	if d.conns[key] == c {
-		delete(d.conns, key)
-	}
-	go func() {
-		defer d.live.Done()
-		c.logout()
-	}()
-}
-
-// Forget drops what is kept for a BMC address, so that no traffic goes there any more once its calls have ended.
-func (d *Driver) Forget(address string) {
-	t, err := parseAddress(address)
-	if err != nil {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for key, c := range d.conns {
-		if c.target.origin != t.origin {
-			continue
-		}
-		if c.dead = true; c.users == 0 {
-			d.drop(key, c)
-		}
-	}
-}
-
-// Close refuses new calls, waits for those running, deletes all sessions and waits for that, at most until ctx ends. What
-// is not done by then goes on in the background.
-func (d *Driver) Close(ctx context.Context) error {
-	d.mu.Lock()
-	d.closed = true
-	for key, c := range d.conns {
-		if c.users == 0 {
-			d.drop(key, c)
-		}
-	}
-	d.mu.Unlock()
-	done := make(chan struct{})
-	go func() { d.live.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -4,19 +4,24 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
 	"github.com/better-compute/bcd/plugins/driver"
 )
 
-// logoutTimeout bounds the deletion of a session, which also runs when the caller is gone.
-const logoutTimeout = 10 * time.Second
+const (
+	logoutTimeout = 10 * time.Second // for the deletion of a session, which also runs when the caller is gone
+	getTries      = 3
+	getPause      = 3 * time.Second
+)
 
 // conn is a client with a login: the one session this process holds on a BMC.
 type conn struct {
 	*client
 	user, password string
+	wait           func(context.Context, time.Duration) error
 
 	mu       sync.Mutex // held over a login, so that there is one
 	token    string
@@ -81,11 +86,10 @@ func (c *conn) login(ctx context.Context, stale string) (string, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
 	if err := c.openSession(bounded); err != nil {
+		c.remove(bounded, old, stale)
 		return "", err
 	}
-	if old != "" {
-		c.remove(bounded, old)
-	}
+	c.remove(bounded, old, c.token) // a BMC may refuse a session and keep it all the same
 	return c.token, nil
 }
 
@@ -102,22 +106,15 @@ func (c *conn) openSession(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.token = r.header.Get("X-Auth-Token")
-	if c.location = r.header.Get("Location"); c.location == "" {
-		if d, err := parseDocument(r); err == nil {
-			c.location = d.text("@odata.id")
-		}
-	}
+	c.token, c.location = sessionOf(r)
 	f := parseFault(r)
 	switch {
 	case r.status < 300 && c.token != "":
 		return nil
 	case r.status < 300:
 		c.basic = true
-		if c.location != "" {
-			c.remove(ctx, c.location)
-			c.location = ""
-		}
+		c.remove(ctx, c.location, "")
+		c.location = ""
 		return nil
 	case f.is("PasswordChangeRequired"), r.status == http.StatusUnauthorized && !f.sessionLimit():
 		return f.err("logging in")
@@ -128,20 +125,36 @@ func (c *conn) openSession(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes a session. Its failure is nobody's: the BMC's own time-out takes what is left.
-func (c *conn) remove(ctx context.Context, location string) {
-	_, _ = c.do(ctx, http.MethodDelete, location, nil, c.authorize(nil, c.token))
+// sessionOf takes a new session's token and path out of the answer. Only the path of its address counts: BMCs name
+// themselves there by names and ports that do not reach them from here.
+func sessionOf(r *response) (token, path string) {
+	location := r.header.Get("Location")
+	if location == "" {
+		if d, err := parseDocument(r); err == nil {
+			location = d.text("@odata.id")
+		}
+	}
+	if u, err := url.Parse(location); err == nil {
+		path = u.EscapedPath()
+	}
+	return r.header.Get("X-Auth-Token"), path
+}
+
+// remove deletes a session, "" none, by a token or basic authentication. Its failure is nobody's: the BMC's own time-out
+// takes what is left.
+func (c *conn) remove(ctx context.Context, path, token string) {
+	if path != "" {
+		_, _ = c.do(ctx, http.MethodDelete, path, nil, c.authorize(nil, token))
+	}
 }
 
 // logout deletes the session, if there is one, and the connections. A later use logs in again.
 func (c *conn) logout() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.location != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), logoutTimeout)
-		defer cancel()
-		c.remove(ctx, c.location)
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), logoutTimeout)
+	defer cancel()
+	c.remove(ctx, c.location, c.token)
 	c.token, c.location, c.basic = "", "", false
 	c.close()
 }
@@ -181,26 +194,25 @@ func (c *conn) loadRoot(ctx context.Context) error {
 	return nil
 }
 
-// get reads one resource.
+// get reads one resource. A BMC that is busy for a moment (iDRAC's SYS518 while it refreshes its data) is asked again.
 func (c *conn) get(ctx context.Context, link string) (*document, error) {
-	r, err := c.send(ctx, http.MethodGet, link, nil, nil)
-	if err != nil {
-		return nil, err
+	for tries := 1; ; tries++ {
+		r, err := c.send(ctx, http.MethodGet, link, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		if r.status < 300 {
+			return parseDocument(r)
+		}
+		f := parseFault(r)
+		if !f.passing() || tries == getTries {
+			return nil, f.err("reading " + clip(link, 80))
+		}
+		if err := c.wait(ctx, getPause); err != nil {
+			return nil, driver.AsError(err)
+		}
 	}
-	if r.status >= 300 {
-		return nil, &statusError{status: r.status, err: parseFault(r).err("reading " + clip(link, 80))}
-	}
-	return parseDocument(r)
 }
-
-// statusError keeps the status of a refused read, for callers to whom "not there" is an answer.
-type statusError struct {
-	status int
-	err    *driver.Error
-}
-
-func (e *statusError) Error() string { return e.err.Error() }
-func (e *statusError) Unwrap() error { return e.err }
 
 // find reads a resource that may not be there: nil without an error for every refusal but one of the login.
 func (c *conn) find(ctx context.Context, link string) (*document, error) {
