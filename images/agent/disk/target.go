@@ -242,4 +242,3 @@ func ioError(name, doing string, err error) error {
 	return app.Errorf(app.Unavailable, "disk-io", "%s %s failed: %w", doing, name, err).
 		Do("look at the disk's health and its cabling, and replace it if it fails again")
 }
-
