@@ -1,0 +1,402 @@
+// Package wipe erases disks and proves it: it answers agent.wipe.
+//
+// Before anything else it plants sentinels, random blocks all over the disk, its first and last MiB included, and reads
+// them back from the medium. Then it discards and zeroes the disk by BLKDISCARD and BLKZEROOUT; where that is refused or a
+// sentinel survives, it overwrites every byte. A disk counts as erased only when every sentinel's place, the first and the
+// last MiB and a random sample read as zeros, by direct I/O past every cache of the kernel. What a disk keeps in spare
+// areas that no host can read is beyond this.
+package wipe
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/images/agent/disk"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+)
+
+// How a disk is proven. Sizes are bytes.
+const (
+	block     = 4096
+	sentinels = 256 // spread evenly, besides those in the first and last MiB
+	atEdges   = 8   // sentinels in each of the first and last MiB
+	samples   = 1024
+	edge      = 1 << 20
+	step      = 256 << 20 // of one BLKDISCARD or BLKZEROOUT
+	writeStep = 4 << 20   // of an overwrite
+	parallel  = 8         // disks at a time
+)
+
+// The methods, as a result names them.
+const (
+	discardZero = "discard+zero"
+	overwrite   = "overwrite"
+)
+
+// Config of a Wiper. Disks and Log are required.
+type Config struct {
+	// Disks takes the inventory of disks, at the time of the order.
+	Disks  func(ctx context.Context) ([]agentv1.Disk, error)
+	Log    *slog.Logger
+	Open   func(path string) (disk.Device, error) // nil: disk.Open
+	DevDir string                                 // "": /dev
+	Now    func() time.Time                       // nil: time.Now
+}
+
+// Wiper serves the wipe command.
+type Wiper struct{ cfg Config }
+
+// New makes a Wiper. It touches no disk.
+func New(cfg Config) *Wiper {
+	if cfg.Open == nil {
+		cfg.Open = disk.Open
+	}
+	if cfg.DevDir == "" {
+		cfg.DevDir = "/dev"
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Wiper{cfg}
+}
+
+// Handlers gives the commands this package serves, by kind.
+func (w *Wiper) Handlers() map[string]disk.Handler {
+	return map[string]disk.Handler{agentv1.KindWipe: func(ctx context.Context, cmd agentv1.Command, progress func(agentv1.ProgressReport)) (any, error) {
+		var order agentv1.Wipe
+		if err := json.Unmarshal(cmd.Payload, &order); err != nil {
+			return nil, app.Errorf(app.InvalidInput, "bad-payload", "the payload of %s cannot be read: %w", cmd.Kind, err)
+		}
+		return w.Wipe(ctx, order, progress)
+	}}
+}
+
+// target is one disk to wipe.
+type target struct {
+	disk agentv1.Disk
+	dev  disk.Device
+	cfg  *Config
+	done func(n int64) // progress: at most the size of the disk in all, whatever has to be repeated
+}
+
+// Wipe erases the disks of an order, and no others, several at a time. No disk is touched unless all of them are found,
+// free and writable. A disk that fails does not stop the rest; the error names the first.
+func (w *Wiper) Wipe(ctx context.Context, order agentv1.Wipe, progress func(agentv1.ProgressReport)) (*agentv1.WipeResult, error) {
+	targets, err := w.open(ctx, order)
+	defer func() {
+		for _, t := range targets {
+			t.dev.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	var total int64
+	for _, t := range targets {
+		total += t.dev.Size()
+	}
+	var done atomic.Int64
+	report := func(n int64) {
+		progress(agentv1.ProgressReport{Phase: "wipe", Done: min(done.Add(n), total), Total: total, Unit: "bytes"})
+	}
+	report(0)
+	out := &agentv1.WipeResult{Disks: make([]agentv1.WipedDisk, len(targets))}
+	errs := make([]error, len(targets))
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for i, t := range targets {
+		t.done = report
+		g.Go(func() error {
+			out.Disks[i], errs[i] = t.wipe(ctx)
+			return nil
+		})
+	}
+	_ = g.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// open finds and opens every disk of an order.
+func (w *Wiper) open(ctx context.Context, order agentv1.Wipe) (out []*target, err error) {
+	if len(order.Disks) == 0 {
+		return nil, app.Errorf(app.InvalidInput, "no-disks", "the order names no disk to wipe")
+	}
+	disks, err := w.cfg.Disks(ctx)
+	if err != nil {
+		return nil, app.Errorf(app.Unavailable, "disks-not-read", "the disks of this machine cannot be listed: %w", err)
+	}
+	seen := map[string]bool{}
+	for _, t := range order.Disks {
+		d, err := disk.Match(disks, t)
+		switch {
+		case err != nil:
+			return out, err
+		case seen[d.Name]:
+			return out, app.Errorf(app.InvalidInput, "disk-named-twice", "the order names %s twice", d.Name)
+		case d.ReadOnly:
+			return out, app.Errorf(app.Conflict, "disk-read-only", "%s is read-only", d.Name).Do("lift the write protection of the disk or its controller")
+		}
+		seen[d.Name] = true
+		dev, err := w.cfg.Open(filepath.Join(w.cfg.DevDir, d.Name))
+		switch {
+		case errors.Is(err, disk.ErrInUse):
+			return out, app.Errorf(app.Conflict, "disk-in-use", "%s is in use", d.Name).Do("unmount it and stop what uses it, or restart the machine into the ramdisk")
+		case err != nil:
+			return out, app.Errorf(app.Unavailable, "disk-not-opened", "%s cannot be opened: %w", d.Name, err)
+		}
+		out = append(out, &target{disk: d, dev: dev, cfg: &w.cfg})
+	}
+	return out, nil
+}
+
+// wipe does one disk.
+func (t *target) wipe(ctx context.Context) (agentv1.WipedDisk, error) {
+	out := agentv1.WipedDisk{Disk: agentv1.DiskTarget{Serial: t.disk.Serial, WWN: t.disk.WWN, Name: t.disk.Name, Bytes: t.dev.Size(), SectorSize: t.dev.SectorSize()},
+		Bytes: t.dev.Size(), Started: t.cfg.Now()}
+	planted, err := t.plant()
+	if err != nil {
+		return out, err
+	}
+	out.Sentinels = len(planted)
+	var note string
+	for _, method := range []string{discardZero, overwrite} {
+		out.Method = method
+		switch method {
+		case discardZero:
+			err = t.zero(ctx)
+		case overwrite:
+			err = t.overwrite(ctx, 0, t.dev.Size())
+		}
+		if errors.Is(err, syscall.EOPNOTSUPP) && method == discardZero {
+			note = "the disk has no command to zero it"
+			continue
+		}
+		if err == nil {
+			err = t.flush()
+		}
+		if err != nil {
+			return out, err
+		}
+		if err = t.prove(planted); err == nil {
+			out.Erased, out.Note, out.Ended = true, note, t.cfg.Now()
+			if err := t.dev.Reread(); err != nil {
+				t.cfg.Log.Warn("partition table not read again", "disk", t.disk.Name, "err", err)
+			}
+			return out, nil
+		}
+		if !errors.As(err, new(survived)) {
+			return out, err
+		}
+		note = fmt.Sprintf("%s left bytes: %v", method, err)
+		t.cfg.Log.Warn("a wipe left bytes", "disk", t.disk.Name, "method", method, "err", err)
+	}
+	return out, app.Errorf(app.Unavailable, "wipe-not-proven", "%s was overwritten and still gives back old bytes: %w", t.disk.Name, err).
+		Do("take the disk out and destroy it, or erase it by its vendor's tool")
+}
+
+func (t *target) flush() error {
+	if err := t.dev.Sync(); err != nil {
+		return t.ioError("flushing", -1, err)
+	}
+	return nil
+}
+
+// ioError names the disk and, when off is not negative, the place.
+func (t *target) ioError(doing string, off int64, err error) error {
+	place := ""
+	if off >= 0 {
+		place = fmt.Sprintf(" at offset %d", off)
+	}
+	return app.Errorf(app.Unavailable, "disk-io", "%s %s%s failed: %w", doing, t.disk.Name, place, err).
+		Do("look at the disk's health and its cabling; a disk that cannot be wiped must be destroyed")
+}
+
+// zero discards the disk where it can, and zeroes all of it.
+func (t *target) zero(ctx context.Context) error {
+	size, discards := t.dev.Size(), true
+	for off := int64(0); off < size; off += step {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		n := min(step, size-off)
+		if discards {
+			if err := t.dev.Discard(off, n); err != nil { // only a help for the disk; what counts is the zeroing
+				discards = false
+				t.cfg.Log.Info("disk is not discarded", "disk", t.disk.Name, "err", err)
+			}
+		}
+		if err := t.dev.Zero(off, n); err != nil {
+			if errors.Is(err, syscall.EOPNOTSUPP) && off == 0 {
+				return err
+			}
+			// Some part of this range cannot be zeroed: writing finds which, or succeeds.
+			if err := t.overwrite(ctx, off, n); err != nil {
+				return err
+			}
+			continue
+		}
+		t.done(n)
+	}
+	return nil
+}
+
+// overwrite writes zeros.
+func (t *target) overwrite(ctx context.Context, off, n int64) error {
+	b, err := disk.Buffer(writeStep)
+	if err != nil {
+		return err
+	}
+	defer disk.Free(b)
+	for end := off + n; off < end; {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		m := min(writeStep, end-off)
+		if _, err := t.dev.WriteAt(b[:m], off); err != nil {
+			return t.ioError("overwriting", off, err)
+		}
+		off += m
+		t.done(m)
+	}
+	return nil
+}
+
+// sentinel is a planted block.
+type sentinel struct {
+	off  int64
+	data []byte
+}
+
+// plant writes the sentinels and makes sure that they are on the medium.
+func (t *target) plant() ([]sentinel, error) {
+	var list []sentinel
+	for _, off := range t.places() {
+		s := sentinel{off, make([]byte, block)}
+		_, _ = rand.Read(s.data) // crypto/rand.Read never fails
+		list = append(list, s)
+	}
+	b, err := disk.Buffer(block)
+	if err != nil {
+		return nil, err
+	}
+	defer disk.Free(b)
+	for _, s := range list {
+		copy(b, s.data)
+		if _, err := t.dev.WriteAt(b, s.off); err != nil {
+			return nil, t.ioError("writing a sentinel to", s.off, err)
+		}
+	}
+	if err := t.flush(); err != nil {
+		return nil, err
+	}
+	for _, s := range list {
+		if _, err := t.dev.ReadAt(b, s.off); err != nil {
+			return nil, t.ioError("reading a sentinel from", s.off, err)
+		}
+		if !bytes.Equal(b[:block], s.data) {
+			return nil, app.Errorf(app.Unavailable, "sentinel-not-planted", "%s does not give back what was written at offset %d, so no wipe of it can be proven", t.disk.Name, s.off).
+				Do("take the disk out and destroy it")
+		}
+	}
+	return list, nil
+}
+
+// places are the offsets of the sentinels: some in the first and last MiB, the very first and last block among them, and
+// one at a random place of each 256th of the disk.
+func (t *target) places() []int64 {
+	size := t.dev.Size()
+	last := (size - block) / int64(t.dev.SectorSize()) * int64(t.dev.SectorSize())
+	seen := map[int64]bool{}
+	var out []int64
+	add := func(off int64) {
+		// Two sentinels must not overlap: only multiples of the block are taken, and the last one.
+		if off = min(off/block*block, last); off >= 0 && !seen[off] && (off == last || off+block <= last) {
+			seen[off] = true
+			out = append(out, off)
+		}
+	}
+	add(0)
+	if last > 0 {
+		seen[last] = true
+		out = append(out, last)
+	}
+	for range atEdges - 1 {
+		add(random(min(edge, size)))
+		add(size - 1 - random(min(edge, size)))
+	}
+	for i := range int64(sentinels) {
+		add(size/sentinels*i + random(size/sentinels))
+	}
+	return out
+}
+
+// random is below n, or 0.
+func random(n int64) int64 {
+	if n <= 0 {
+		return 0
+	}
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return int64(binary.LittleEndian.Uint64(b[:]) % uint64(n))
+}
+
+// survived is bytes that a wipe left.
+type survived struct {
+	off  int64
+	what string
+}
+
+func (s survived) Error() string { return fmt.Sprintf("%s at offset %d", s.what, s.off) }
+
+// prove reads every sentinel's place, the first and last MiB and a sample, and gives survived for what is not zero.
+func (t *target) prove(planted []sentinel) error {
+	b, err := disk.Buffer(edge)
+	if err != nil {
+		return err
+	}
+	defer disk.Free(b)
+	size := t.dev.Size()
+	check := func(off, n int64, what string) error {
+		if _, err := t.dev.ReadAt(b[:n], off); err != nil {
+			return t.ioError("reading back", off, err)
+		}
+		if i := bytes.IndexFunc(b[:n], func(r rune) bool { return r != 0 }); i >= 0 {
+			return survived{off + int64(i), what}
+		}
+		return nil
+	}
+	for _, s := range planted {
+		if err := check(s.off, block, "a sentinel"); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(check(0, min(edge, size), "bytes"), check(size-min(edge, size), min(edge, size), "bytes")); err != nil {
+		return err
+	}
+	for range samples {
+		off := mathrand.Int64N(max(1, size/block)) * block
+		if err := check(off, min(block, size-off), "bytes"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
