@@ -38,6 +38,19 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
+// coarse writes a length of time in one unit.
+func coarse(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
 // Ago writes how long before now a time was.
 func Ago(t, now time.Time) string {
 	if t.IsZero() {
@@ -46,7 +59,7 @@ func Ago(t, now time.Time) string {
 	if now.Sub(t) < 5*time.Second {
 		return "just now"
 	}
-	return Span(now.Sub(t)) + " ago"
+	return coarse(now.Sub(t)) + " ago"
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
