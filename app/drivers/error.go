@@ -27,6 +27,7 @@ var failures = map[string]failure{
 	driver.CodeCancelled:       {app.Unavailable, ""},
 	driver.CodeNotApplied:      {app.Conflict, ""},
 	"invalid-address":          {app.InvalidInput, "correct the BMC's address"},
+	"not-found":                {app.Unsupported, "update the BMC's firmware"},
 	"ambiguous-system":         {app.InvalidInput, "name one system in the BMC's address"},
 	"access-denied":            {app.InvalidConfig, "give the BMC's account the administrator role"},
 	"password-change-required": {app.InvalidConfig, "change the password on the BMC, then store the new one"},

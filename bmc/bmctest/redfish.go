@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -112,7 +113,7 @@ func (b *Redfish) complete() {
 
 func (b *Redfish) start(t testing.TB) {
 	b.Server = httptest.NewUnstartedServer(b)
-	b.Config.ErrorLog = nil
+	b.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are part of the tests
 	b.EnableHTTP2 = false
 	b.StartTLS()
 	t.Cleanup(b.Close)

@@ -251,7 +251,7 @@ func firstOf(s ...string) string {
 func (m management) writeBoot(ctx *driver.Context, c *conn, facts bootFacts, w bootWish) (driver.BootResult, error) {
 	var refused *driver.Error
 	var last driver.BootResult
-	for _, form := range planBoot(facts, w) {
+	for _, form := range c.bestFirst(planBoot(facts, w)) {
 		for range bootWrites {
 			f, err := m.writeForm(ctx, c, form)
 			if err != nil {
@@ -270,6 +270,7 @@ func (m management) writeBoot(ctx *driver.Context, c *conn, facts bootFacts, w b
 			}
 			if last = shown; stuck {
 				last.Form = form.label()
+				c.setForm(last.Form)
 				return last, nil
 			}
 			refused = nil
@@ -280,6 +281,28 @@ func (m management) writeBoot(ctx *driver.Context, c *conn, facts bootFacts, w b
 	}
 	return last, driver.Errorf(driver.CodeNotApplied, "the BMC accepted boot from %s and did not keep it: it shows target %q, enabled %q, mode %q; "+
 		"set the boot order in the machine's firmware, or update the BMC", w.target, clip(last.Target, 40), clip(last.Enabled, 40), clip(last.Mode, 40))
+}
+
+// bestFirst puts the form that this BMC took last time in front.
+func (c *conn) bestFirst(plan []bootForm) []bootForm {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	slices.SortStableFunc(plan, func(a, b bootForm) int {
+		switch c.form {
+		case a.label():
+			return -1
+		case b.label():
+			return 1
+		}
+		return 0
+	})
+	return plan
+}
+
+func (c *conn) setForm(label string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.form = label
 }
 
 // writeForm patches one form onto a fresh copy of its resource, for the entity tag. A refusal is returned as a fault.

@@ -181,6 +181,10 @@ func TestBootFormsOfRealFirmware(t *testing.T) {
 			if n := len(bmc.Requests("PATCH")); n != c.writes {
 				t.Errorf("%d PATCHes, want %d", n, c.writes)
 			}
+			r.must(t, "management", "setBootDevice", `["disk"]`)
+			if n := len(bmc.Requests("PATCH")); n != c.writes+1 {
+				t.Errorf("%d PATCHes the second time, want 1: the form was learned", n-c.writes)
+			}
 		})
 	}
 }

@@ -190,7 +190,7 @@ func TestBounds(t *testing.T) {
 		"broken off": {answer(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), driver.CodeUnreachable},
 		"404 for a system": {func(b *bmctest.Redfish) {
 			b.Doc("/redfish/v1/Systems")["Members"] = []any{map[string]any{"@odata.id": "/redfish/v1/Systems/gone"}}
-		}, driver.CodeBMCError},
+		}, codeNotFound},
 		"endless pages": {func(b *bmctest.Redfish) {
 			b.Intercept = func(w http.ResponseWriter, q *http.Request, _ map[string]any) bool {
 				if q.URL.Path != "/redfish/v1/Systems" {
@@ -209,7 +209,6 @@ func TestBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bmc := bmctest.NewRedfish(t)
-			bmc.Config.ErrorLog = nil
 			c.prepare(bmc)
 			_, err := newRig(t, bmc).call("power", "getPower", "[]")
 			wants(t, err, c.code)

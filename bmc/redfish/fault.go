@@ -8,6 +8,9 @@ import (
 	"github.com/better-compute/bcd/plugins/driver"
 )
 
+// codeNotFound is the code for a resource or action that is not there.
+const codeNotFound = "not-found"
+
 // fault is an error answer of a BMC.
 type fault struct {
 	status   int
@@ -122,7 +125,7 @@ func (f fault) err(what string) *driver.Error {
 		return e("password-change-required", "the BMC demands that this account's password is changed before anything else")
 	case f.sessionLimit():
 		return e(driver.CodeBusy, "the BMC has no free session: %s; close sessions in its web interface or restart the BMC", f.text()).Again()
-	case f.says("license", "licence", "OemLicenseNotPassed"):
+	case f.is("LicenseNotPassed"), f.status == http.StatusForbidden && f.says("license"):
 		return e("licence-missing", "the BMC refuses %s for want of a licence: %s", what, f.text())
 	case f.status == http.StatusUnauthorized:
 		return e(driver.CodeAuthFailed, "the BMC refuses the user name or password")
@@ -130,6 +133,8 @@ func (f fault) err(what string) *driver.Error {
 		return e("access-denied", "the BMC's account may not do %s: %s", what, f.text())
 	case f.passing():
 		return e(driver.CodeBusy, "the BMC cannot do %s just now: %s", what, f.text()).Again()
+	case f.status == http.StatusNotFound:
+		return e(codeNotFound, "the BMC has nothing at the place for %s: %s", what, f.text())
 	case f.status == http.StatusMethodNotAllowed || f.status == http.StatusNotImplemented:
 		return e(driver.CodeUnsupported, "the BMC does not offer %s: %s", what, f.text())
 	case f.status >= http.StatusInternalServerError:

@@ -138,6 +138,9 @@ func (p power) reset(ctx *driver.Context, c *conn, sys *document, action driver.
 			return "", err
 		}
 		target := sys.text("Actions", "#ComputerSystem.Reset", "target")
+		if target == "" {
+			return "", driver.Errorf(driver.CodeUnsupported, "the BMC offers no way to change this machine's power")
+		}
 		r, err := c.send(ctx, http.MethodPost, target, map[string]any{"ResetType": kind}, nil)
 		if err != nil {
 			return "", err
@@ -186,6 +189,9 @@ func (p power) await(ctx *driver.Context, c *conn, end string, kind schemas.Rese
 		}
 		ctx.Emit(driver.Progress{Phase: "power", Message: "waiting until the machine is " + end + ", it reads " + describe(last)})
 		if err := p.pause(ctx, pollEvery); err != nil {
+			if driver.AsError(err).Code == driver.CodeTimeout {
+				return driver.Errorf(driver.CodeTimeout, "the BMC accepted %s, and the machine still read %s when the time for it was up", kind, describe(last)).Again()
+			}
 			return err
 		}
 	}

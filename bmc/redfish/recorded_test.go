@@ -2,11 +2,14 @@ package redfish
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stmcginnis/gofish/schemas"
 
 	"github.com/better-compute/bcd/bmc/bmctest"
 	"github.com/better-compute/bcd/plugins/driver"
@@ -219,5 +222,92 @@ func TestRecordedAmbiguousSystem(t *testing.T) {
 	_, err := m.open(t).call("power", "getPower", "[]")
 	if err == nil || err.Code != "ambiguous-system" || !strings.Contains(err.Message, "/redfish/v1/Systems/Node1") {
 		t.Fatalf("two machines behind one BMC gave %v", err)
+	}
+}
+
+// recordedBodies calls f with every recorded JSON object, trees and fragments.
+func recordedBodies(t *testing.T, f func(name string, body []byte)) {
+	t.Helper()
+	dir := os.Getenv(recordedTrees)
+	if dir == "" {
+		t.Skipf("%s is not set: recorded bodies are not read", recordedTrees)
+	}
+	err := filepath.WalkDir(dir, func(file string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() || filepath.Ext(file) != ".json" {
+			return err
+		}
+		body, err := os.ReadFile(file)
+		if err == nil {
+			f(strings.TrimPrefix(file, dir), body)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// No recorded resource is lost to gofish's strictness, whatever members it has.
+func TestRecordedResourcesDecode(t *testing.T) {
+	read := 0
+	recordedBodies(t, func(name string, body []byte) {
+		d, err := parseDocument(&response{header: http.Header{}, body: body})
+		if err != nil {
+			return
+		}
+		var dropped []string
+		switch kind, _, _ := strings.Cut(strings.TrimPrefix(d.text("@odata.type"), "#"), "."); kind {
+		case "ComputerSystem":
+			_, dropped = decode[schemas.ComputerSystem](d)
+		case "Manager":
+			_, dropped = decode[schemas.Manager](d)
+		case "EthernetInterface":
+			_, dropped = decode[schemas.EthernetInterface](d)
+		default:
+			return
+		}
+		read++
+		if slices.Contains(dropped, "everything") {
+			t.Errorf("%s is lost: %v", name, dropped)
+		} else if len(dropped) > 0 {
+			t.Logf("%s: repaired without %v", name, dropped)
+		}
+	})
+	if read < 100 {
+		t.Errorf("only %d resources were read", read)
+	}
+}
+
+func TestRecordedFaults(t *testing.T) {
+	seen := 0
+	recordedBodies(t, func(name string, body []byte) {
+		status := 400
+		var wrapped struct {
+			Status int    `json:"status"`
+			Body   string `json:"body"`
+		}
+		if json.Unmarshal(body, &wrapped) == nil && wrapped.Status != 0 {
+			status, body = wrapped.Status, []byte(wrapped.Body)
+		}
+		for part, want := range map[string]string{
+			"error_single_ext_info": driver.CodeBMCError, "media-volumes/error.json": driver.CodeBMCError, "session_error": driver.CodeBMCError,
+			"idrac8_license_error": driver.CodeBMCError, "error_pending_job": driver.CodeBMCError, "Chassis__custom": "password-change-required",
+			"Systems__custom": "access-denied", "ibmc-tasks-and-errors/401": driver.CodeAuthFailed,
+		} {
+			if !strings.Contains(name, part) {
+				continue
+			}
+			seen++
+			if part == "ibmc-tasks-and-errors/401" {
+				status = 401
+			}
+			e := parseFault(&response{status: status, body: body}).err("the request")
+			if e.Code != want || e.Message == "" || strings.Contains(e.Message, "<html") {
+				t.Errorf("%s: %s %q, want %s", name, e.Code, e.Message, want)
+			}
+		}
+	})
+	if seen < 8 {
+		t.Errorf("only %d of 8 bodies were found", seen)
 	}
 }

@@ -29,6 +29,7 @@ type conn struct {
 	basic    bool   // the session service is absent, full or broken
 	root     *document
 	system   string // path of the machine's system, once found
+	form     string // of the boot override that the BMC took last
 
 	// The driver's mu protects these.
 	idle    *time.Timer
@@ -223,7 +224,7 @@ func (c *conn) find(ctx context.Context, link string) (*document, error) {
 	switch e := driver.AsError(err); {
 	case err == nil:
 		return d, nil
-	case e.Code == driver.CodeBMCError, e.Code == driver.CodeUnsupported, e.Code == "licence-missing":
+	case e.Code == codeNotFound, e.Code == driver.CodeBMCError, e.Code == driver.CodeUnsupported, e.Code == "licence-missing":
 		return nil, nil
 	}
 	return nil, err

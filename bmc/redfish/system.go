@@ -24,32 +24,24 @@ func (c *conn) findSystem(ctx context.Context) (*document, error) {
 	known := c.system
 	c.mu.Unlock()
 	if known != "" {
-		return c.get(ctx, known)
+		d, err := c.get(ctx, known)
+		if err != nil && driver.AsError(err).Code == codeNotFound {
+			c.setSystem("") // a BMC update may have moved it: look again next time
+		}
+		return d, err
 	}
 	if _, err := c.login(ctx, ""); err != nil {
 		return nil, err
 	}
-	paths, err := c.members(ctx, c.root.link("Systems"), maxSystems)
+	hosts, err := c.hosts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var hosts []*document
-	for _, p := range paths {
-		d, err := c.find(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		if d != nil && isHost(d) {
-			hosts = append(hosts, d)
-		}
-	}
 	switch len(hosts) {
 	case 0:
-		return nil, driver.Errorf(driver.CodeBMCError, "the BMC shows no machine whose power it can change (%d systems)", len(paths))
+		return nil, driver.Errorf(driver.CodeBMCError, "the BMC shows no machine")
 	case 1:
-		c.mu.Lock()
-		c.system = hosts[0].path
-		c.mu.Unlock()
+		c.setSystem(hosts[0].path)
 		return hosts[0], nil
 	}
 	var names []string
@@ -58,6 +50,44 @@ func (c *conn) findSystem(ctx context.Context) (*document, error) {
 	}
 	return nil, driver.Errorf("ambiguous-system", "the BMC serves %d machines; put one into the address, such as %s%s: it has %s",
 		len(hosts), strings.TrimPrefix(c.target.origin, "https://"), names[0], strings.Join(names, ", "))
+}
+
+func (c *conn) setSystem(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.system = path
+}
+
+// hosts reads the systems that have a host's power action, or the only one there is. One that cannot be read counts only
+// when no other can.
+func (c *conn) hosts(ctx context.Context) ([]*document, error) {
+	paths, err := c.members(ctx, c.root.link("Systems"), maxSystems)
+	if err != nil {
+		return nil, err
+	}
+	var all, hosts []*document
+	var failed error
+	for _, p := range paths {
+		d, err := c.get(ctx, p)
+		switch e := driver.AsError(err); {
+		case err == nil:
+		case e.Code == codeNotFound, e.Code == driver.CodeBMCError, e.Code == driver.CodeUnsupported:
+			failed = err
+			continue
+		default:
+			return nil, err
+		}
+		if all = append(all, d); isHost(d) {
+			hosts = append(hosts, d)
+		}
+	}
+	switch {
+	case len(hosts) == 0 && len(all) == 1:
+		return all, nil
+	case len(hosts) == 0 && failed != nil:
+		return nil, failed
+	}
+	return hosts, nil
 }
 
 func isHost(d *document) bool { return d.text("Actions", "#ComputerSystem.Reset", "target") != "" }
