@@ -12,10 +12,16 @@ import (
 	"github.com/better-compute/bcd/app"
 )
 
-// Backup writes a copy of the database as of one moment to path, with all that was committed before the call, while
-// others go on reading and writing. The copy is one file of mode 0600, checked before it gets its name. An existing file
-// is refused.
-func (db *DB) Backup(ctx context.Context, path string) (err error) {
+// Backup writes a copy of the database as of one moment to path: see BackupOf.
+func (db *DB) Backup(ctx context.Context, path string) error { return BackupOf(ctx, db.path, path) }
+
+// BackupOf writes a copy of a database as of one moment to path, with all that was committed before the call, whether or
+// not a bcd has it open; that one goes on reading and writing. The copy is one file of mode 0600, checked before it gets
+// its name. An existing file is refused.
+func BackupOf(ctx context.Context, database, path string) (err error) {
+	if _, err := os.Lstat(database); errors.Is(err, fs.ErrNotExist) {
+		return app.Missing("database", database)
+	}
 	if _, err := os.Lstat(path); err == nil {
 		return app.Errorf(app.Conflict, "backup-exists", "%s exists already", path).Do("name another file, or remove it")
 	}
@@ -28,7 +34,7 @@ func (db *DB) Backup(ctx context.Context, path string) (err error) {
 			_ = os.Remove(tmp)
 		}
 	}()
-	if err := copyInto(ctx, db.path, tmp); err != nil {
+	if err := copyInto(ctx, database, tmp); err != nil {
 		return err
 	}
 	if err := verify(ctx, tmp); err != nil {

@@ -54,6 +54,86 @@ func TestBackupHoldsTheLastCommit(t *testing.T) {
 	wantCode(t, Restore(t.Context(), filepath.Join(dir, "none"), filepath.Join(dir, "x.db")), app.NotFound, "backup-not-found")
 }
 
+func TestBackupOfADatabaseNobodyHasOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bcd.db")
+	db, err := Open(t.Context(), Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.SetSetting(t.Context(), "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path + "-wal"); err == nil {
+		t.Error("closing left a write-ahead log")
+	}
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	if err := BackupOf(t.Context(), path, copied); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := open(t, copied).Setting(t.Context(), "k"); err != nil || v != "v" {
+		t.Errorf("%q, %v", v, err)
+	}
+	wantCode(t, BackupOf(t.Context(), path+"x", copied+"x"), app.NotFound, "database-not-found")
+}
+
+// What a power cut leaves: the file and its write-ahead log as they are at that moment.
+func TestCommitsSurviveACrash(t *testing.T) {
+	db := open(t, "")
+	crashed := filepath.Join(t.TempDir(), "bcd.db")
+	for i := range 20 {
+		if err := db.SetSetting(t.Context(), "n", itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, suffix := range []string{"", "-wal"} {
+		raw, err := os.ReadFile(db.path + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(crashed+suffix, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := open(t, crashed)
+	if v, err := again.Setting(t.Context(), "n"); err != nil || v != "19" {
+		t.Errorf("n is %q, %v", v, err)
+	}
+	if err := again.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDamageFoundLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bcd.db")
+	db, err := Open(t.Context(), Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		create(t, db, sample(i))
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := len(raw) * 3 / 4; i < len(raw); i++ {
+		raw[i] = 0xa5
+	}
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db = open(t, path)
+	wantCode(t, db.Check(t.Context()), app.Unavailable, "store-damaged")
+	_, err = db.ListMachines(t.Context(), app.MachineFilter{Limit: 1000})
+	wantCode(t, err, app.Unavailable, "store-damaged")
+}
+
 func TestBackupWhileOthersWrite(t *testing.T) {
 	db := open(t, "")
 	stop, stopped := make(chan struct{}), make(chan struct{})

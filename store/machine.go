@@ -79,7 +79,8 @@ func (db *DB) MachinesByUUID(ctx context.Context, u app.UUID) (all []app.Machine
 	return all, err
 }
 
-// UpdateMachine reads, changes and writes a machine. Its id and time of creation stay; its Version rises by one.
+// UpdateMachine reads, changes and writes a machine. Its id and time of creation stay, its Version rises by one, and a
+// new State gets a new StateSince unless change set that too.
 func (db *DB) UpdateMachine(ctx context.Context, id string, change func(*app.Machine) error) (m *app.Machine, err error) {
 	err = db.write(ctx, func(tx *sql.Tx) error { m, err = db.changeMachine(tx, id, change); return err })
 	if err != nil {

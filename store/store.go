@@ -123,7 +123,7 @@ func writeDSN(path string) string {
 		"_synchronous":  {"FULL"},
 		"_foreign_keys": {"1"},
 		"_dqs":          {"0"},
-		"_pragma":       {"cache_size(-32768)", "temp_store(memory)"},
+		"_pragma":       {"cache_size(-32768)", "temp_store(memory)", "journal_size_limit(67108864)"},
 	})
 }
 

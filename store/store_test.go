@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -267,6 +268,37 @@ func TestDiskFull(t *testing.T) {
 	limit(1 << 30)
 	if err := db.SetSetting(t.Context(), "big", strings.Repeat("x", 1<<20)); err != nil {
 		t.Errorf("after room was made: %v", err)
+	}
+}
+
+// The same on a file system that is really full.
+func TestFileSystemFull(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
+		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	db := open(t, filepath.Join(dir, "bcd.db"))
+	var err error
+	var kept int
+	for i := 0; err == nil && i < 10_000; i++ {
+		if err = db.SetSetting(t.Context(), itoa(i), strings.Repeat("x", 10_000)); err == nil {
+			kept = i
+		}
+	}
+	wantCode(t, err, app.StorageFull, "store-full")
+	if v, err := db.Setting(t.Context(), itoa(kept)); err != nil || len(v) != 10_000 {
+		t.Errorf("what was kept cannot be read: %d bytes, %v", len(v), err)
+	}
+	wantCode(t, db.Backup(t.Context(), filepath.Join(dir, "copy.db")), app.StorageFull, "store-full")
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=32m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.SetSetting(t.Context(), "after", "1"); err != nil {
+		t.Errorf("after room was made: %v", err)
+	}
+	if err := db.Check(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -273,6 +273,32 @@ func TestAbortBeforeRun(t *testing.T) {
 	})
 }
 
+// The process died with the step under way, and the abort comes before the next one has taken the workflow up.
+func TestAbortOfAStepLeftRunning(t *testing.T) {
+	in(t, func(t *testing.T, b *bench) {
+		b.agent("write", func(ctx context.Context, _ workflow.Command, _ func(workflow.Progress)) (json.RawMessage, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		e := b.engine()
+		stop := b.run(e)
+		w := b.start(e, "m1", workflow.Step{ID: "write", Kind: "write", On: workflow.OnAgent})
+		synctest.Wait()
+		stop()
+		e = b.engine()
+		if err := e.Abort(t.Context(), w.ID, "alice", "stop it"); err != nil {
+			t.Fatal(err)
+		}
+		defer b.run(e)()
+		got := b.wait(e, w.ID)
+		b.want(got, workflow.Aborted, "aborted")
+		_, cancelled := b.fleet.Seen()
+		if got.Steps[0].State != workflow.StepFailed || !slices.Equal(cancelled, []string{"wf:" + w.ID + ":write#0"}) {
+			t.Errorf("step is %s, cancelled %v", got.Steps[0].State, cancelled)
+		}
+	})
+}
+
 // A machine that is deleted by force: no cleanup, no further traffic, and the workflow is over.
 func TestDrop(t *testing.T) {
 	for name, run := range map[string]func(context.Context, workflow.StepContext) (any, error){"running": untilEnd, "interrupted": unknownEnd(new(int))} {

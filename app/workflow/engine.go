@@ -167,6 +167,7 @@ func (e *Engine) takeUp(ctx context.Context) error {
 	}
 	e.ctx, e.stop = context.WithCancelCause(context.WithoutCancel(ctx)) // so that its cause is ours
 	e.mu.Unlock()
+	e.watch.reset(e.clock)
 	for _, w := range all {
 		if w.State != Interrupted {
 			e.launch(w)

@@ -40,6 +40,9 @@ func (e *Engine) refresh(w *Workflow) {
 
 // Journal gives a workflow's journal, oldest first.
 func (e *Engine) Journal(ctx context.Context, id string) ([]Entry, error) {
+	if _, err := e.store.Workflow(ctx, id); err != nil {
+		return nil, err
+	}
 	return e.store.Journal(ctx, id)
 }
 

@@ -84,6 +84,8 @@ func (r *run) turn() error {
 	switch {
 	case w.State == Interrupted || !w.State.Active():
 		return errParked
+	case w.State == Aborting && w.Cursor < len(w.Steps) && w.Steps[w.Cursor].State == StepRunning:
+		return r.giveUp(&w)
 	case w.State == Aborting:
 		return r.finish(Aborted)
 	case w.Cursor >= len(w.Steps):
@@ -104,6 +106,23 @@ func (r *run) turn() error {
 	default:
 		return r.step(w.Cursor)
 	}
+}
+
+// giveUp ends a step that an earlier process left running in a workflow that is being aborted.
+func (r *run) giveUp(w *Workflow) error {
+	s := &w.Steps[w.Cursor]
+	if s.On == OnAgent && r.e.agents != nil {
+		ctx, cancel := context.WithTimeout(r.stop, returnLimit)
+		defer cancel()
+		_, err := bounded(ctx, func() (any, error) {
+			r.e.agents.Cancel(ctx, Command{Key: commandKey(w.ID, s), Kind: s.Kind, WorkflowID: w.ID, StepID: s.ID, Attempt: s.Attempt, MachineID: w.MachineID})
+			return nil, nil
+		})
+		if err != nil {
+			r.e.log.Warn("telling an agent to stop", "workflow", w.ID, "error", err)
+		}
+	}
+	return r.fail(w.Cursor, app.Errorf(app.Interrupted, "aborted", "%s was under way when the workflow was aborted", s.Title))
 }
 
 func (r *run) snapshot() Workflow {
