@@ -14,6 +14,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/bmc/virtual"
+	"github.com/better-compute/bcd/images/layout"
 	"github.com/better-compute/bcd/images/osimage"
 )
 
@@ -149,5 +150,22 @@ func wait(ctx context.Context, t *testing.T, lines <-chan virtual.Line, pattern 
 		case <-ctx.Done():
 			t.Fatalf("no console line matches %q", pattern)
 		}
+	}
+}
+
+// TestOSImageLayout reads the image as an import does, which decides whether a deploy may put it on a machine.
+func TestOSImageLayout(t *testing.T) {
+	img := osImage(t)
+	f, err := os.Open(img.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	l := layout.Detect(f, img.RawBytes, 0)
+	if l.Table != "gpt" || l.SectorSize != 512 || !l.BIOS || !l.UEFI || len(l.Partitions) != 3 {
+		t.Fatalf("layout %+v", l)
+	}
+	if root := l.Partitions[2]; root.FS != "ext4" || root.FSUUID != img.RootUUID {
+		t.Errorf("root %+v", root)
 	}
 }

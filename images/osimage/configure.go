@@ -15,6 +15,18 @@ type file struct {
 	mode       os.FileMode
 }
 
+// cloudConfig keeps cloud-init to what a deployed server needs. A seed may say otherwise.
+const cloudConfig = `# Only what a deploy brings is looked for: probing for clouds costs seconds on each boot.
+datasource_list: [ NoCloud, None ]
+# RSA keys take many seconds of a first boot, and no client of today needs them.
+ssh_genkeytypes: [ ed25519, ecdsa ]
+ssh: { emit_keys_to_console: false }
+# The image is complete in these respects.
+apt_preserve_sources_list: true
+grub_dpkg: { enabled: false }
+locale: false
+`
+
 // files are the image's own settings.
 func files(o Options) []file {
 	return []file{
@@ -27,10 +39,7 @@ func files(o Options) []file {
 		{"etc/apt/sources.list", "deb http://deb.debian.org/debian bookworm main\n" +
 			"deb http://deb.debian.org/debian bookworm-updates main\n" +
 			"deb http://deb.debian.org/debian-security bookworm-security main\n", 0o644},
-		// Only what a deploy brings is looked for: probing for clouds costs seconds on each boot.
-		{"etc/cloud/cloud.cfg.d/90_bcd.cfg", "datasource_list: [ NoCloud, None ]\n" +
-			// RSA keys take many seconds of a first boot and no client of today needs them.
-			"ssh_genkeytypes: [ ed25519, ecdsa ]\napt_preserve_sources_list: true\n", 0o644},
+		{"etc/cloud/cloud.cfg.d/90_bcd.cfg", cloudConfig, 0o644},
 		{"etc/systemd/network/90-dhcp.network", "[Match]\nType=ether\n\n[Network]\nDHCP=yes\n", 0o644},
 		// One port with an address is online: servers have ports without a cable.
 		{"etc/systemd/system/systemd-networkd-wait-online.service.d/any.conf",
