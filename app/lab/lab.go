@@ -123,6 +123,9 @@ func (l *lab) work(ctx context.Context, site Site, rack *Rack, img *osimage.Imag
 	}
 	d := &Driver{API: client, Rack: rack, Say: l.say}
 	deployed, released, err := d.Run(ctx, img.Path, []Plan{{Machine: "bios-1", Release: true}, {Machine: "uefi-1", Kexec: true}})
+	if ctx.Err() != nil && !l.Auto { // Ctrl-C
+		return nil
+	}
 	if err == nil && !l.Auto {
 		l.print("\nThe lab stays up. Console: %s   user: %s   password: %s\nKey (SHA-256): %s\nCtrl-C ends it and leaves nothing behind.\n",
 			site.URL(), AdminUser, password, site.SPKI())
@@ -175,7 +178,21 @@ func (d *Driver) Run(ctx context.Context, image string, plans []Plan) (deployed,
 		}
 		released++
 	}
-	return deployed, released, errors.Join(errs...)
+	return deployed, released, errors.Join(causes(errs)...)
+}
+
+// causes drops the errors of those that only stopped because another failed.
+func causes(errs []error) []error {
+	var out []error
+	for _, err := range errs {
+		if !errors.Is(err, errStopped) {
+			out = append(out, err)
+		}
+	}
+	if out == nil {
+		return errs
+	}
+	return out
 }
 
 // image gives the Debian image, built at the first run.
