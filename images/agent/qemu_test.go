@@ -1,0 +1,204 @@
+package agent_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/u-root/u-root/pkg/cpio"
+
+	"github.com/better-compute/bcd/images/agent/agenttest"
+	"github.com/better-compute/bcd/images/ramdisk"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+)
+
+// guestTime bounds the whole life of a guest; software emulation boots an operating system in about a minute.
+const guestTime = 4 * time.Minute
+
+// TestGuest runs this agent, built now, in the ramdisk of a QEMU machine: it connects, takes an inventory, sets the clock
+// and jumps into the operating system on the disk.
+func TestGuest(t *testing.T) {
+	dist, image := parts(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := agenttest.NewSite(t)
+	site.Serve(t, l)
+	data := site.Boot()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	data.SiteURLs = []string{"https://10.0.2.2:1", "https://10.0.2.2:" + port} // QEMU's name for this host; the first is dead
+	data.BootMAC = "52:54:00:12:34:56"
+	console := start(t, dist, initrd(t, dist, *data), image)
+	site.Send(site.Command("inventory", agentv1.KindInventory, struct{}{}))
+	var inv agentv1.Inventory
+	decode(t, site.Result("inventory"), &inv)
+	t.Logf("inventory: %+v", inv)
+	if len(inv.Disks) != 2 || inv.System.UUID != "11111111-2222-3333-4444-555555555555" || len(inv.CPUs) != 1 || inv.Memory.Bytes == 0 || inv.Kernel == "" {
+		t.Errorf("inventory %+v", inv)
+	}
+	target := agentv1.DiskTarget{Serial: "OS1"}
+	for _, d := range inv.Disks {
+		if d.Serial == "OS1" {
+			target.Bytes, target.SectorSize = d.Bytes, d.SectorSize
+		} else if d.Serial != "NV1" || d.Transport != "nvme" || d.WWN == "" {
+			t.Errorf("NVMe disk %+v", d)
+		}
+	}
+	if n := inv.NICs; len(n) != 1 || !n[0].Boot || !n[0].Link || n[0].Driver != "virtio_net" || len(n[0].Addrs) == 0 {
+		t.Errorf("ports %+v", n)
+	}
+	site.Send(site.Command("clock", agentv1.KindSetClock, struct{}{}))
+	var clock agentv1.SetClockResult
+	decode(t, site.Result("clock"), &clock)
+	if off := time.Since(clock.Time).Abs(); off > 5*time.Second || !clock.RTC {
+		t.Errorf("clock %+v, %s off", clock, off)
+	}
+	site.Send(site.Command("dry", agentv1.KindKexecLoad, agentv1.Kexec{Disk: target, DryRun: true}))
+	var entry agentv1.KexecResult
+	decode(t, site.Result("dry"), &entry)
+	t.Logf("default entry: %+v", entry)
+	site.Send(site.Command("kexec", agentv1.KindKexecLoad, agentv1.Kexec{Disk: target, KernelArgs: "console=ttyS0 bcd.test=1"}))
+	decode(t, site.Result("kexec"), &entry)
+	if !strings.HasSuffix(entry.Cmdline, "console=ttyS0 bcd.test=1") || !strings.Contains(entry.Cmdline, "root=") || len(entry.Initrds) == 0 {
+		t.Errorf("entry %+v", entry)
+	}
+	for line := range console {
+		if strings.Contains(line, "login:") {
+			return
+		}
+	}
+	t.Error("the operating system never asked for a login")
+}
+
+// parts finds what make ramdisk and the OS image build left, or skips.
+func parts(t *testing.T) (dist, image string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: boots a machine")
+	}
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		t.Skip("left out: QEMU is not installed: apt-get install qemu-system-x86")
+	}
+	dist = "../ramdisk/embed/dist/lab"
+	if _, err := os.Stat(filepath.Join(dist, ramdisk.InitramfsFile)); err != nil {
+		t.Skip("left out: no ramdisk was built: make ramdisk")
+	}
+	found, _ := filepath.Glob("../../build/osimage/*/image.raw")
+	if len(found) == 0 {
+		t.Skip("left out: no OS image was built: make lab builds one")
+	}
+	return dist, found[0]
+}
+
+// initrd puts boot data, ramdisk, and over it the agent as it is now, into one file.
+func initrd(t *testing.T, dist string, data agentv1.BootData) string {
+	t.Helper()
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "agent")
+	build := exec.Command("go", "build", "-o", bin, "github.com/better-compute/bcd/cmd/bcd-ramdisk")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the agent: %v\n%s", err, out)
+	}
+	first, err := ramdisk.BootDataCPIO(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := os.ReadFile(filepath.Join(dist, ramdisk.InitramfsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := os.ReadFile(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var over bytes.Buffer
+	w := cpio.Newc.Writer(&over)
+	if err := cpio.WriteRecords(w, []cpio.Record{cpio.StaticFile("bbin/bcd-ramdisk", string(agent), 0o755)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cpio.WriteTrailer(w); err != nil {
+		t.Fatal(err)
+	}
+	all := append(first, base...)
+	all = append(append(all, make([]byte, -len(all)&3)...), over.Bytes()...)
+	path := filepath.Join(dir, "initrd")
+	if err := os.WriteFile(path, all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// start boots the guest and gives the lines of its console. It ends with the test.
+func start(t *testing.T, dist, initrd, image string) <-chan string {
+	t.Helper()
+	nvme := filepath.Join(t.TempDir(), "nvme")
+	if err := os.WriteFile(nvme, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(nvme, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), guestTime)
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64",
+		"-cpu", "max", "-M", "q35", "-m", "1024", "-smp", "2", "-nographic", "-no-reboot", "-uuid", "11111111-2222-3333-4444-555555555555",
+		"-monitor", "none", "-serial", "stdio", "-kernel", filepath.Join(dist, ramdisk.KernelFile), "-initrd", initrd, "-append", "console=ttyS0",
+		"-netdev", "user,id=n0", "-device", "virtio-net-pci,netdev=n0,romfile=",
+		"-drive", "if=none,id=os,format=raw,snapshot=on,file="+image, "-device", "virtio-blk-pci,drive=os,serial=OS1",
+		"-drive", "if=none,id=nv,format=raw,file="+nvme, "-device", "nvme,drive=nv,serial=NV1",
+	)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines, done := make(chan string, 8192), make(chan struct{})
+	begin := time.Now()
+	go func() {
+		defer close(done)
+		defer close(lines)
+		r := bufio.NewReaderSize(out, 64<<10)
+		var line []byte
+		for {
+			c, err := r.ReadByte()
+			if err != nil {
+				_ = cmd.Wait() // ended by the test, or by its time
+				return
+			}
+			if line = append(line, c); c == '\n' || bytes.HasSuffix(line, []byte("login:")) {
+				if os.Getenv("BCD_TEST_CONSOLE") != "" {
+					fmt.Fprintf(os.Stderr, "%6.1f %s\n", time.Since(begin).Seconds(), bytes.TrimSpace(line))
+				}
+				select {
+				case lines <- string(line):
+				default:
+				}
+				line = nil
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return lines
+}
+
+func decode(t *testing.T, r agentv1.AttemptState, into any) {
+	t.Helper()
+	if r.State != "done" {
+		t.Fatalf("%s failed: %+v", r.Key, r.Error)
+	}
+	if err := json.Unmarshal(r.Result, into); err != nil {
+		t.Fatal(err)
+	}
+}
