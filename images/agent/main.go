@@ -20,6 +20,7 @@ import (
 	"github.com/better-compute/bcd/images/agent/inventory"
 	"github.com/better-compute/bcd/images/agent/network"
 	"github.com/better-compute/bcd/images/agent/session"
+	"github.com/better-compute/bcd/images/agent/wipe"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
@@ -90,8 +91,14 @@ func host() Host {
 
 // handlers is the table of everything this agent can do.
 func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listener, log *slog.Logger) map[string]Handler {
+	now := func() time.Time { // the machine's own clock may be years off
+		if t, known := clock.Now(); known {
+			return t
+		}
+		return time.Now()
+	}
 	inv := inventory.New(inventory.Config{
-		BootMAC: data.BootMAC, Log: log, Addrs: addresses, LLDP: l.Heard, BMC: inventory.BMC("/dev/ipmi0"), Wants: wants,
+		BootMAC: data.BootMAC, Log: log, Now: now, Addrs: addresses, LLDP: l.Heard, BMC: inventory.BMC("/dev/ipmi0"), Wants: wants,
 	})
 	out := map[string]Handler{
 		agentv1.KindInventory: inv.Handle,
@@ -100,6 +107,9 @@ func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listene
 		agentv1.KindPowerOff:  end(early.PowerOff),
 	}
 	for kind, h := range disk.New(disk.Config{BootURLs: data.BootURLs, Disks: inv.Disks, Log: log}).Handlers() {
+		out[kind] = h
+	}
+	for kind, h := range wipe.New(wipe.Config{Disks: inv.Disks, Log: log, Now: now}).Handlers() {
 		out[kind] = h
 	}
 	k := boot.New(boot.Config{Disks: inv.Disks, Log: log, Firmware: inventory.Firmware("/sys")})

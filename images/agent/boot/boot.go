@@ -214,7 +214,7 @@ func (k *Kexec) mountAll(d agentv1.Disk) (parts []*partition, release func() err
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("making mount point: %w", err), release())
 		}
-		un, err := k.cfg.Mount(partNode(node, p.Number), dir, p.FS)
+		un, err := k.cfg.Mount(filepath.Join(k.cfg.Dev, disk.PartitionNode(d.Name, p.Number)), dir, p.FS)
 		if err != nil {
 			k.cfg.Log.Warn("a file system of the disk cannot be mounted", "partition", p.Number, "kind", p.FS, "error", err)
 			un = func() error { return nil }
@@ -224,14 +224,6 @@ func (k *Kexec) mountAll(d agentv1.Disk) (parts []*partition, release func() err
 		undo = append(undo, func() error { return errors.Join(un(), os.Remove(dir)) })
 	}
 	return parts, release, nil
-}
-
-// partNode is the kernel's name of a partition: sda1, nvme0n1p1.
-func partNode(disk string, n int) string {
-	if c := disk[len(disk)-1]; c >= '0' && c <= '9' {
-		return fmt.Sprintf("%sp%d", disk, n)
-	}
-	return fmt.Sprintf("%s%d", disk, n)
 }
 
 // label reads a file system's label where its superblock keeps it.
