@@ -7,38 +7,36 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
+	"github.com/better-compute/bcd/images/agent"
 	"github.com/better-compute/bcd/images/agent/early"
 )
 
+// name is what the busybox knows this command by.
 const name = "bcd-ramdisk"
 
-func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, name+":", err)
-		os.Exit(1)
-	}
-}
+// version is set by the linker. It has no value here: the busybox would set that again at run time.
+var version string
 
-func run(args []string) error {
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run gives the exit code.
+func run(args []string) int {
 	switch {
 	case os.Getpid() == 1:
-		return early.Run(context.Background(), early.Config{Exe: "/proc/self/exe", Agent: []string{name, "agent"}})
-	case len(args) >= 2 && args[0] == "modprobe": // by /sbin/modprobe, whose own name is the second argument
-		return early.Modprobe(args[2:], slog.New(slog.DiscardHandler))
+		return exit(early.Run(context.Background(), early.Config{Exe: "/proc/self/exe", Agent: []string{name, "agent"}}))
 	case len(args) == 1 && args[0] == "agent":
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		return agent(ctx)
+		return agent.Main(version)
+	case len(args) >= 2 && args[0] == "modprobe": // by /sbin/modprobe, whose own name is the second argument
+		return exit(early.Modprobe(args[2:], slog.New(slog.DiscardHandler)))
 	}
-	return fmt.Errorf("it runs as init in bcd's ramdisk; there is nothing to do with %q", args)
+	return exit(fmt.Errorf("it is the init and the agent of bcd's ramdisk; there is nothing to do with %q", args))
 }
 
-func agent(ctx context.Context) error {
-	r, err := early.WaitSettled(ctx, early.ReportPath)
-	fmt.Printf("settled %v, drivers %v, failed %v, wants %v\n", r.Settled, r.Loaded, r.Failed, r.Wants)
-	<-ctx.Done()
-	return err
+func exit(err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, name+":", err)
+	return 1
 }

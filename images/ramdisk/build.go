@@ -120,22 +120,17 @@ func Build(ctx context.Context, cfg Config) (*Manifest, error) {
 
 // assemble writes kernel, initramfs and loaders to the work directory.
 func assemble(ctx context.Context, cfg *Config, z compressor, d *drivers, tmp string) error {
-	root := newArchive()
-	cfg.Agent.place(root)
-	var raw int64
+	root, err := buildRoot(ctx, cfg, z)
+	if err != nil {
+		return err
+	}
 	n, err := writeFile(filepath.Join(tmp, InitramfsFile), func(w io.Writer) error {
-		if err := copyFile(w, filepath.Join(d.dir, driversArchive)); err != nil {
-			return err
-		}
-		return z.compress(ctx, w, func(w io.Writer) (err error) {
-			raw, err = root.write(w)
-			return err
-		})
+		return errors.Join(copyFile(w, filepath.Join(d.dir, driversArchive)), copyFile(w, root))
 	})
 	if err != nil {
 		return err
 	}
-	cfg.say("initramfs: %d bytes, of it agent and commands %d bytes before compression", n, raw)
+	cfg.say("initramfs: %d bytes", n)
 	if _, err := writeFile(filepath.Join(tmp, KernelFile), func(w io.Writer) error {
 		return copyFile(w, filepath.Join(d.dir, KernelFile))
 	}); err != nil {
@@ -145,6 +140,47 @@ func assemble(ctx context.Context, cfg *Config, z compressor, d *drivers, tmp st
 		return nil
 	}
 	return cfg.Loader.copyTo(tmp)
+}
+
+// buildRoot makes the frame with the root directory and the busybox, or finds it in the cache, which holds one: the
+// flavours share it.
+func buildRoot(ctx context.Context, cfg *Config, z compressor) (string, error) {
+	a := newArchive()
+	cfg.Agent.place(a)
+	h := sha256.New()
+	raw, err := a.write(h)
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprint(h, z)
+	name := filepath.Join(cfg.CacheDir, "root-"+hex.EncodeToString(h.Sum(nil)[:8])+".zst")
+	if _, err := os.Stat(name); err == nil {
+		cfg.say("agent and commands: from the cache")
+		return name, nil
+	}
+	old, err := filepath.Glob(filepath.Join(cfg.CacheDir, "root-*.zst"))
+	if err != nil {
+		return "", fmt.Errorf("looking through the cache: %w", err)
+	}
+	for _, o := range old {
+		if err := os.Remove(o); err != nil {
+			return "", fmt.Errorf("emptying the cache: %w", err)
+		}
+	}
+	n, err := writeFile(name+".tmp", func(w io.Writer) error {
+		return z.compress(ctx, w, func(w io.Writer) error {
+			_, err := a.write(w)
+			return err
+		})
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := os.Rename(name+".tmp", name); err != nil {
+		return "", fmt.Errorf("keeping the compressed root: %w", err)
+	}
+	cfg.say("agent and commands: %d bytes, %d compressed (%s)", raw, n, z)
+	return name, nil
 }
 
 func copyFile(w io.Writer, name string) error {

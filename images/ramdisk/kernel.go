@@ -15,7 +15,7 @@ import (
 	"github.com/better-compute/bcd/images/ramdisk/internal/deb"
 	"github.com/better-compute/bcd/images/ramdisk/internal/kmod"
 	"github.com/klauspost/compress/zstd"
-	"github.com/ulikunitz/xz"
+	"github.com/therootcompany/xz"
 )
 
 // Limits of files inside a package, in bytes.
@@ -23,6 +23,8 @@ const (
 	maxModule   = 128 << 20 // uncompressed; Debian's largest is 20 MB
 	maxVmlinuz  = 64 << 20
 	maxTextFile = 4 << 20
+
+	maxDictionary = 64 << 20 // of xz; xz -9 uses 64 MiB
 )
 
 // kernel is what is taken from a kernel package. Module contents lie one after another in the spool.
@@ -121,7 +123,7 @@ func expand(name, ext string, r io.Reader) ([]byte, error) {
 	var err error
 	switch ext {
 	case ".xz":
-		r, err = xz.ReaderConfig{DictCap: 64 << 20}.NewReader(r)
+		r, err = xz.NewReader(r, maxDictionary)
 	case ".gz":
 		r, err = gzip.NewReader(r)
 	case ".zst":

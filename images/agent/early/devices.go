@@ -9,7 +9,7 @@ import (
 
 // Times of the devices' life.
 const (
-	quiet       = time.Second      // without a new device: settled
+	quiet       = time.Second / 2  // without a new device: settled; loading a driver waits for what it finds at once
 	patience    = time.Minute      // then they count as settled however many still turn up
 	agentAtMost = 10 * time.Second // a slow controller holds the agent back no longer
 )

@@ -148,7 +148,7 @@ func TestModprobeRequest(t *testing.T) {
 	}
 }
 
-// TestDevicesSettle: the agent may start when the first look is done; the report says settled a second after the last
+// TestDevicesSettle: the agent may start when the first look is done; the report says settled a moment after the last
 // device, and drivers without alias follow the ones they belong to.
 func TestDevicesSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ const ReportPath = "/run/bcd/early.json"
 
 // Report is what PID 1 knows of the machine's devices.
 type Report struct {
-	Settled bool              `json:"settled"` // no device turned up for a second, or too many did for too long
+	Settled bool              `json:"settled"` // no device turned up for half a second, or too many did for too long
 	Loaded  []string          `json:"loaded"`  // drivers, in the order they came up
 	Failed  map[string]string `json:"failed,omitempty"`
 	Wants   []Want            `json:"wants,omitempty"`

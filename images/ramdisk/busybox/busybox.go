@@ -42,6 +42,7 @@ type Config struct {
 	ModuleDir string    // root of this module's source; "" is the working directory
 	WorkDir   string    // for the generated source, emptied first; kept, so that the next build compiles only changes
 	Out       string    // the binary; its description goes to Out + ".json"
+	Version   string    // of bcd, told to the appliance; "" is "dev"
 	Commands  []string  // import paths; nil is AgentCommand and the embedded list
 	Output    io.Writer // compiler messages; nil drops them
 }
@@ -139,13 +140,20 @@ func compile(ctx context.Context, cfg Config, out string) error {
 	if err != nil {
 		return fmt.Errorf("finding %q: %w", cfg.WorkDir, err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", buildTags, "-ldflags", "-s -w -buildid=", "-o", out, ".")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", buildTags, "-ldflags", "-s -w -buildid= -X "+AgentCommand+".version="+version(cfg), "-o", out, ".")
 	cmd.Dir = filepath.Join(gopath, "src", "bb.u-root.com", "bb")
 	cmd.Env = append(os.Environ(), "GO111MODULE=off", "GOPATH="+gopath, "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("compiling the busybox: %w\n%s", err, b)
 	}
 	return nil
+}
+
+func version(cfg Config) string {
+	if cfg.Version == "" {
+		return "dev"
+	}
+	return cfg.Version
 }
 
 // describe lists the names and the modules of the commands' dependencies.

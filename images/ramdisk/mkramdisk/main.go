@@ -33,7 +33,7 @@ func main() {
 // options are the flags.
 type options struct {
 	out, work, kernel, firmware, ipxe, agent string
-	flavours                                 string
+	flavours, version                        string
 	level                                    int
 }
 
@@ -47,6 +47,7 @@ func run(ctx context.Context, stdout io.Writer, args []string) error {
 	f.StringVar(&o.firmware, "firmware-deb", "", "firmware packages, comma separated")
 	f.StringVar(&o.ipxe, "ipxe", ramdisk.IPXEDir, "directories to look for iPXE programs in, comma separated")
 	f.StringVar(&o.agent, "agent", "", "busybox to use instead of building it")
+	f.StringVar(&o.version, "version", "dev", "version of bcd")
 	f.IntVar(&o.level, "level", ramdisk.DefaultLevel, "zstd level, 1 to 22")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -84,7 +85,7 @@ func loadAgent(ctx context.Context, o options, say func(string)) (*ramdisk.Agent
 		if err := os.MkdirAll(o.work, 0o755); err != nil {
 			return nil, fmt.Errorf("making the work directory: %w", err)
 		}
-		d, err := busybox.Build(ctx, busybox.Config{WorkDir: filepath.Join(o.work, "busybox-src"), Out: o.agent})
+		d, err := busybox.Build(ctx, busybox.Config{WorkDir: filepath.Join(o.work, "busybox-src"), Out: o.agent, Version: o.version})
 		if err != nil {
 			return nil, err
 		}

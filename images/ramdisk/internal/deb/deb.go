@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
-	"github.com/ulikunitz/xz"
+	"github.com/therootcompany/xz"
 )
 
 // Limits of a package. Debian's kernel has 4,200 files and 400 MB.
@@ -98,7 +98,7 @@ func decompress(r io.Reader, ext string) (io.Reader, func(), error) {
 		z, err := gzip.NewReader(r)
 		return z, func() {}, err
 	case ".xz":
-		z, err := xz.ReaderConfig{DictCap: maxDictionary}.NewReader(r)
+		z, err := xz.NewReader(r, maxDictionary)
 		return z, func() {}, err
 	case ".zst":
 		z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(maxDictionary*2), zstd.WithDecoderConcurrency(1))
