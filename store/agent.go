@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/better-compute/bcd/app"
@@ -13,7 +12,7 @@ const keepBoots = 30 * 24 * time.Hour
 
 // CreateBoot stores a boot, and ends every other of its machine with its sessions.
 func (db *DB) CreateBoot(ctx context.Context, b *app.Boot) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		if err := db.revokeBoots(tx, b.MachineID); err != nil {
 			return err
 		}
@@ -31,18 +30,18 @@ func (db *DB) CreateBoot(ctx context.Context, b *app.Boot) error {
 
 // Boot finds a boot by its key.
 func (db *DB) Boot(ctx context.Context, key string) (b *app.Boot, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error { b, err = boot(tx, key); return err })
+	err = db.read(ctx, func(tx *txn) error { b, err = boot(tx, key); return err })
 	return b, err
 }
 
-func boot(tx *sql.Tx, key string) (*app.Boot, error) {
+func boot(tx *txn, key string) (*app.Boot, error) {
 	b, err := document[app.Boot](tx, "SELECT doc FROM boots WHERE key = ?", key)
 	return b, notFound(err, "boot", key)
 }
 
 // LiveBoot finds the boot a machine may netboot with.
 func (db *DB) LiveBoot(ctx context.Context, machineID string) (b *app.Boot, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		b, err = document[app.Boot](tx, "SELECT doc FROM boots WHERE machine_id = ? AND live = 1", machineID)
 		return notFound(err, "boot", machineID)
 	})
@@ -51,10 +50,10 @@ func (db *DB) LiveBoot(ctx context.Context, machineID string) (b *app.Boot, err 
 
 // RevokeBoots ends a machine's boots and their sessions.
 func (db *DB) RevokeBoots(ctx context.Context, machineID string) error {
-	return db.write(ctx, func(tx *sql.Tx) error { return db.revokeBoots(tx, machineID) })
+	return db.write(ctx, func(tx *txn) error { return db.revokeBoots(tx, machineID) })
 }
 
-func (db *DB) revokeBoots(tx *sql.Tx, machineID string) error {
+func (db *DB) revokeBoots(tx *txn, machineID string) error {
 	live, err := documents[app.Boot](tx, "SELECT doc FROM boots WHERE machine_id = ? AND live = 1", machineID)
 	if err != nil {
 		return err
@@ -82,7 +81,7 @@ func (db *DB) revokeBoots(tx *sql.Tx, machineID string) error {
 	return nil
 }
 
-func saveBoot(tx *sql.Tx, b *app.Boot, live int) error {
+func saveBoot(tx *txn, b *app.Boot, live int) error {
 	doc, err := encode(b)
 	if err != nil {
 		return err
@@ -93,7 +92,7 @@ func saveBoot(tx *sql.Tx, b *app.Boot, live int) error {
 
 // SpendBoot trades a boot for a session; a Conflict when it was traded before or is over.
 func (db *DB) SpendBoot(ctx context.Context, s *app.AgentSession, at time.Time) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		b, err := boot(tx, s.BootKey)
 		if err != nil {
 			return err
@@ -119,7 +118,7 @@ func (db *DB) SpendBoot(ctx context.Context, s *app.AgentSession, at time.Time) 
 
 // AgentSession finds a session by id.
 func (db *DB) AgentSession(ctx context.Context, id string) (s *app.AgentSession, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		s, err = document[app.AgentSession](tx, "SELECT doc FROM agent_sessions WHERE id = ?", id)
 		return notFound(err, "session", id)
 	})
@@ -128,7 +127,7 @@ func (db *DB) AgentSession(ctx context.Context, id string) (s *app.AgentSession,
 
 // LiveAgentSession finds the session of a machine that has not ended.
 func (db *DB) LiveAgentSession(ctx context.Context, machineID string) (s *app.AgentSession, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		s, err = document[app.AgentSession](tx, "SELECT doc FROM agent_sessions WHERE machine_id = ? AND live = 1", machineID)
 		return notFound(err, "session", machineID)
 	})
@@ -137,7 +136,7 @@ func (db *DB) LiveAgentSession(ctx context.Context, machineID string) (s *app.Ag
 
 // PutPhoneHome stores the address an installed system calls.
 func (db *DB) PutPhoneHome(ctx context.Context, p *app.PhoneHome) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		_, err := tx.Exec("INSERT INTO phone_homes (secret_hash, machine_id, workflow_id, created) VALUES (?, ?, ?, ?) ON CONFLICT (secret_hash) DO NOTHING",
 			p.SecretHash, p.MachineID, p.WorkflowID, micros(p.Created))
 		return err
@@ -146,7 +145,7 @@ func (db *DB) PutPhoneHome(ctx context.Context, p *app.PhoneHome) error {
 
 // PhoneHome finds an address by the hash of its secret.
 func (db *DB) PhoneHome(ctx context.Context, secretHash string) (p *app.PhoneHome, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		var v app.PhoneHome
 		var created int64
 		err := tx.QueryRow("SELECT secret_hash, machine_id, workflow_id, created FROM phone_homes WHERE secret_hash = ?", secretHash).
@@ -163,7 +162,7 @@ func (db *DB) PhoneHome(ctx context.Context, secretHash string) (p *app.PhoneHom
 
 // DeletePhoneHomes forgets a machine's addresses.
 func (db *DB) DeletePhoneHomes(ctx context.Context, machineID string) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		_, err := tx.Exec("DELETE FROM phone_homes WHERE machine_id = ?", machineID)
 		return err
 	})

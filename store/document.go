@@ -70,7 +70,7 @@ func decode[T any](doc string) (*T, error) {
 }
 
 // document reads the one document a query selects; sql.ErrNoRows when there is none.
-func document[T any](tx *sql.Tx, query string, args ...any) (*T, error) {
+func document[T any](tx *txn, query string, args ...any) (*T, error) {
 	var doc string
 	if err := tx.QueryRow(query, args...).Scan(&doc); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func document[T any](tx *sql.Tx, query string, args ...any) (*T, error) {
 }
 
 // documents reads the documents a query selects.
-func documents[T any](tx *sql.Tx, query string, args ...any) ([]T, error) {
+func documents[T any](tx *txn, query string, args ...any) ([]T, error) {
 	rows, err := tx.Query(query, args...)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func documents[T any](tx *sql.Tx, query string, args ...any) ([]T, error) {
 }
 
 // removed turns a DELETE that met no row into NotFound.
-func removed(tx *sql.Tx, noun, id, query string, args ...any) error {
+func removed(tx *txn, noun, id, query string, args ...any) error {
 	res, err := tx.Exec(query, args...)
 	if err != nil {
 		return err

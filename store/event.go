@@ -21,7 +21,7 @@ func (db *DB) AddEvents(ctx context.Context, events []app.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		added := map[string]int{"": len(events)}
 		for i := range events {
 			if err := db.addEvent(tx, &events[i]); err != nil {
@@ -40,7 +40,7 @@ func (db *DB) AddEvents(ctx context.Context, events []app.Event) error {
 	})
 }
 
-func (db *DB) addEvent(tx *sql.Tx, e *app.Event) error {
+func (db *DB) addEvent(tx *txn, e *app.Event) error {
 	if e.Time.IsZero() {
 		e.Time = db.now()
 	}
@@ -57,7 +57,7 @@ func (db *DB) addEvent(tx *sql.Tx, e *app.Event) error {
 }
 
 // countEvents adds n to a machine's count, or to that of all under "", and prunes when it is over its limit.
-func (db *DB) countEvents(tx *sql.Tx, machineID string, n int) error {
+func (db *DB) countEvents(tx *txn, machineID string, n int) error {
 	err := tx.QueryRow(`INSERT INTO event_counts (machine_id, n) VALUES (?, ?)
 		ON CONFLICT (machine_id) DO UPDATE SET n = n + excluded.n RETURNING n`, machineID, n).Scan(&n)
 	switch {
@@ -72,7 +72,7 @@ func (db *DB) countEvents(tx *sql.Tx, machineID string, n int) error {
 }
 
 // pruneEvents deletes the n oldest rows of those that where selects, and takes them off all counts.
-func pruneEvents(tx *sql.Tx, where string, n int, machineID string) error {
+func pruneEvents(tx *txn, where string, n int, machineID string) error {
 	var last int64
 	err := tx.QueryRow("SELECT id FROM events WHERE "+where+" ORDER BY id LIMIT 1 OFFSET ?1", n-1, machineID).Scan(&last)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -124,14 +124,14 @@ func (db *DB) ListEvents(ctx context.Context, f app.EventFilter) (all []app.Even
 		add("id < ?", f.Before)
 	}
 	args = append(args, pageSize(f.Limit, 100))
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		all, err = scanEvents(tx, where, args)
 		return err
 	})
 	return all, err
 }
 
-func scanEvents(tx *sql.Tx, where string, args []any) (all []app.Event, err error) {
+func scanEvents(tx *txn, where string, args []any) (all []app.Event, err error) {
 	rows, err := tx.Query(`SELECT id, time, kind, level, machine_id, workflow, actor, message, coalesce(data, '')
 		FROM events WHERE `+where+" ORDER BY id DESC LIMIT ?", args...)
 	if err != nil {

@@ -24,7 +24,7 @@ type group struct {
 // write is one caller's part of a batch. do is called at most once.
 type write struct {
 	ctx      context.Context
-	do       func(tx *sql.Tx) error
+	do       func(tx *txn) error
 	err      error
 	panicked any
 	done     chan struct{} // closed when err is final
@@ -33,7 +33,7 @@ type write struct {
 
 // write runs do in a write transaction and returns when its effect is durable, or was undone. A failure of do undoes its
 // own changes only. The caller's context is looked at before do starts, never after.
-func (db *DB) write(ctx context.Context, do func(tx *sql.Tx) error) error {
+func (db *DB) write(ctx context.Context, do func(tx *txn) error) error {
 	w := &write{ctx: ctx, do: do, done: make(chan struct{}), lead: make(chan struct{})}
 	g := &db.group
 	g.mu.Lock()
@@ -84,11 +84,11 @@ func (db *DB) lead() {
 // commit runs the batch. Its error means that nothing of the batch was kept.
 func (db *DB) commit(batch []*write) error {
 	db.group.batches.Add(1)
-	tx, err := db.writer.BeginTx(context.Background(), nil)
+	tx, err := begin(context.Background(), db.writer, false) // what others wait for is not one caller's to cancel
 	if err != nil {
 		return fmt.Errorf("beginning a write: %w", err)
 	}
-	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
+	defer tx.rollback()
 	kept := 0
 	for _, w := range batch {
 		if w.err = w.ctx.Err(); w.err != nil {
@@ -104,14 +104,14 @@ func (db *DB) commit(batch []*write) error {
 	if kept == 0 {
 		return nil
 	}
-	if err := tx.Commit(); err != nil {
+	if err := tx.tx.Commit(); err != nil {
 		return fmt.Errorf("committing: %w", err)
 	}
 	return nil
 }
 
 // run calls do, in a savepoint when it shares the transaction. Its error means that the transaction is lost.
-func (w *write) run(tx *sql.Tx, shared bool) error {
+func (w *write) run(tx *txn, shared bool) error {
 	if !shared {
 		w.call(tx)
 		return nil // an unsuccessful lone write is never committed
@@ -130,17 +130,49 @@ func (w *write) run(tx *sql.Tx, shared bool) error {
 	return nil
 }
 
-func (w *write) call(tx *sql.Tx) {
+func (w *write) call(tx *txn) {
 	defer func() { w.panicked = recover() }()
 	w.err = w.do(tx)
 }
 
-// read runs do in a read transaction: all it sees is of one moment.
-func (db *DB) read(ctx context.Context, do func(tx *sql.Tx) error) error {
-	tx, err := db.reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+// read runs do in a read transaction: all it sees is of one moment. It ends early with ctx.
+func (db *DB) read(ctx context.Context, do func(tx *txn) error) error {
+	tx, err := begin(ctx, db.reader, true)
 	if err != nil {
 		return mapped(err)
 	}
-	defer tx.Rollback() //nolint:errcheck // nothing was written
-	return mapped(do(tx))
+	defer tx.rollback()
+	if err = do(tx); err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return mapped(err)
 }
+
+// txn is a transaction whose statements end with its context.
+type txn struct {
+	ctx context.Context
+	tx  *sql.Tx
+}
+
+func begin(ctx context.Context, db *sql.DB, readOnly bool) (*txn, error) {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: readOnly})
+	return &txn{ctx, tx}, err
+}
+
+// Exec runs a statement that gives no rows.
+func (t *txn) Exec(query string, args ...any) (sql.Result, error) {
+	return t.tx.ExecContext(t.ctx, query, args...)
+}
+
+// Query runs a statement that gives rows.
+func (t *txn) Query(query string, args ...any) (*sql.Rows, error) {
+	return t.tx.QueryContext(t.ctx, query, args...)
+}
+
+// QueryRow runs a statement that gives one row.
+func (t *txn) QueryRow(query string, args ...any) *sql.Row {
+	return t.tx.QueryRowContext(t.ctx, query, args...)
+}
+
+// rollback undoes what was not committed; its error could change nothing.
+func (t *txn) rollback() { _ = t.tx.Rollback() }

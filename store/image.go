@@ -13,7 +13,7 @@ func (db *DB) CreateImage(ctx context.Context, i *app.Image) error {
 	if i.ID == "" {
 		return app.Invalid("id", "an image needs an id")
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		next := *i
 		if next.Created.IsZero() {
 			next.Created = db.now()
@@ -37,7 +37,7 @@ func (db *DB) CreateImage(ctx context.Context, i *app.Image) error {
 	})
 }
 
-func imageNameFree(tx *sql.Tx, i *app.Image) error {
+func imageNameFree(tx *txn, i *app.Image) error {
 	if i.Name == "" {
 		return app.Invalid("name", "an image needs a name")
 	}
@@ -55,18 +55,18 @@ func imageNameFree(tx *sql.Tx, i *app.Image) error {
 
 // Image finds an image by id, else by name.
 func (db *DB) Image(ctx context.Context, id string) (i *app.Image, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error { i, err = image(tx, id); return err })
+	err = db.read(ctx, func(tx *txn) error { i, err = image(tx, id); return err })
 	return i, err
 }
 
-func image(tx *sql.Tx, id string) (*app.Image, error) {
+func image(tx *txn, id string) (*app.Image, error) {
 	i, err := document[app.Image](tx, "SELECT doc FROM images WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1", id)
 	return i, notFound(err, "image", id)
 }
 
 // ListImages gives all images by name.
 func (db *DB) ListImages(ctx context.Context) (all []app.Image, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		all, err = documents[app.Image](tx, "SELECT doc FROM images ORDER BY name")
 		return err
 	})
@@ -75,7 +75,7 @@ func (db *DB) ListImages(ctx context.Context) (all []app.Image, err error) {
 
 // UpdateImage reads, changes and writes an image; its id and time of creation stay.
 func (db *DB) UpdateImage(ctx context.Context, id string, change func(*app.Image) error) (i *app.Image, err error) {
-	err = db.write(ctx, func(tx *sql.Tx) error {
+	err = db.write(ctx, func(tx *txn) error {
 		if i, err = image(tx, id); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (db *DB) UpdateImage(ctx context.Context, id string, change func(*app.Image
 
 // DeleteImage removes an image row, by id or name.
 func (db *DB) DeleteImage(ctx context.Context, id string) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		i, err := image(tx, id)
 		if err != nil {
 			return err

@@ -44,7 +44,9 @@ func child(dir string) error {
 	e := workflow.NewEngine(workflow.Config{Store: db})
 	effects := filepath.Join(dir, "effects")
 	e.Register(workflow.Kind{Name: "act", Budget: time.Minute,
-		Run: func(_ context.Context, s workflow.StepContext) (any, error) { return nil, appendLine(effects, s.Command().Key) },
+		Run: func(_ context.Context, s workflow.StepContext) (any, error) {
+			return nil, appendLine(effects, s.Command().Key)
+		},
 		Check: func(_ context.Context, s workflow.StepContext) (workflow.Verdict, any, error) {
 			raw, err := os.ReadFile(effects)
 			if err != nil && !os.IsNotExist(err) {

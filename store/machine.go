@@ -19,7 +19,7 @@ func (db *DB) CreateMachine(ctx context.Context, m *app.Machine) error {
 	if m.ID == "" {
 		return app.Invalid("id", "a machine needs an id")
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		next := *m
 		next.Version = 1
 		next.Updated = db.now()
@@ -39,11 +39,11 @@ func (db *DB) CreateMachine(ctx context.Context, m *app.Machine) error {
 
 // Machine finds a machine by id, else by name.
 func (db *DB) Machine(ctx context.Context, id string) (m *app.Machine, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error { m, err = machine(tx, id); return err })
+	err = db.read(ctx, func(tx *txn) error { m, err = machine(tx, id); return err })
 	return m, err
 }
 
-func machine(tx *sql.Tx, id string) (*app.Machine, error) {
+func machine(tx *txn, id string) (*app.Machine, error) {
 	m, err := document[app.Machine](tx, "SELECT doc FROM machines WHERE id = ?", id)
 	if errors.Is(err, sql.ErrNoRows) {
 		m, err = document[app.Machine](tx, "SELECT doc FROM machines WHERE name = ?", id)
@@ -57,7 +57,7 @@ func (db *DB) MachineByMAC(ctx context.Context, mac app.MAC) (m *app.Machine, er
 	if err != nil {
 		return nil, err
 	}
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		m, err = document[app.Machine](tx,
 			"SELECT m.doc FROM machine_macs a JOIN machines m ON m.id = a.machine_id WHERE a.mac = ?", canonical)
 		return notFound(err, "machine", string(canonical))
@@ -71,7 +71,7 @@ func (db *DB) MachinesByUUID(ctx context.Context, u app.UUID) (all []app.Machine
 	if err != nil || canonical == "" {
 		return nil, err
 	}
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		all, err = documents[app.Machine](tx,
 			"SELECT doc FROM machines WHERE uuid IN (?, ?) AND uuid <> '' ORDER BY name", canonical, canonical.Swapped())
 		return err
@@ -82,14 +82,14 @@ func (db *DB) MachinesByUUID(ctx context.Context, u app.UUID) (all []app.Machine
 // UpdateMachine reads, changes and writes a machine. Its id and time of creation stay, its Version rises by one, and a
 // new State gets a new StateSince unless change set that too.
 func (db *DB) UpdateMachine(ctx context.Context, id string, change func(*app.Machine) error) (m *app.Machine, err error) {
-	err = db.write(ctx, func(tx *sql.Tx) error { m, err = db.changeMachine(tx, id, change); return err })
+	err = db.write(ctx, func(tx *txn) error { m, err = db.changeMachine(tx, id, change); return err })
 	if err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-func (db *DB) changeMachine(tx *sql.Tx, id string, change func(*app.Machine) error) (*app.Machine, error) {
+func (db *DB) changeMachine(tx *txn, id string, change func(*app.Machine) error) (*app.Machine, error) {
 	m, err := machine(tx, id)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (db *DB) changeMachine(tx *sql.Tx, id string, change func(*app.Machine) err
 // DeleteMachine removes a machine with all that hangs on it: MACs, labels, inventory and finished workflows. An active
 // workflow stays until the engine has ended it.
 func (db *DB) DeleteMachine(ctx context.Context, id string) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		m, err := machine(tx, id)
 		if err != nil {
 			return err
@@ -121,7 +121,7 @@ func (db *DB) DeleteMachine(ctx context.Context, id string) error {
 	})
 }
 
-func insertMachine(tx *sql.Tx, m *app.Machine) error {
+func insertMachine(tx *txn, m *app.Machine) error {
 	if err := checkMachine(tx, m); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func insertMachine(tx *sql.Tx, m *app.Machine) error {
 	return indexMachine(tx, m)
 }
 
-func updateMachine(tx *sql.Tx, m *app.Machine) error {
+func updateMachine(tx *txn, m *app.Machine) error {
 	if err := checkMachine(tx, m); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func updateMachine(tx *sql.Tx, m *app.Machine) error {
 }
 
 // checkMachine brings addresses to their stored form and refuses a name or MAC that another machine has.
-func checkMachine(tx *sql.Tx, m *app.Machine) error {
+func checkMachine(tx *txn, m *app.Machine) error {
 	if err := app.ValidName("name", m.Name); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func checkMachine(tx *sql.Tx, m *app.Machine) error {
 }
 
 // indexMachine brings the side tables in line with the machine, touching them only where they differ.
-func indexMachine(tx *sql.Tx, m *app.Machine) error {
+func indexMachine(tx *txn, m *app.Machine) error {
 	macs := make([]string, 0, len(m.NICs))
 	for _, n := range m.NICs {
 		macs = append(macs, string(n.MAC))
@@ -241,7 +241,7 @@ func searchText(m *app.Machine) string {
 
 // Inventory gives the last inventory of a machine and when it was taken.
 func (db *DB) Inventory(ctx context.Context, machineID string) (inv json.RawMessage, taken time.Time, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		var doc string
 		var at int64
 		err := tx.QueryRow("SELECT doc, taken FROM inventories WHERE machine_id = ?", machineID).Scan(&doc, &at)
@@ -262,7 +262,7 @@ func (db *DB) SetInventory(ctx context.Context, machineID string, inv json.RawMe
 	if !json.Valid(inv) {
 		return app.Invalid("inventory", "is not JSON")
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		m, err := machine(tx, machineID)
 		if err != nil {
 			return err

@@ -287,7 +287,7 @@ func BenchmarkListMachines(b *testing.B) {
 }
 
 func fill(b *testing.B, db *DB, n int) {
-	tx, err := db.writer.Begin()
+	tx, err := begin(b.Context(), db.writer, false)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func fill(b *testing.B, db *DB, n int) {
 			b.Fatal(err)
 		}
 	}
-	if err := tx.Commit(); err != nil {
+	if err := tx.tx.Commit(); err != nil {
 		b.Fatal(err)
 	}
 }

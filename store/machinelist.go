@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"strings"
 
@@ -25,7 +24,7 @@ func (db *DB) ListMachines(ctx context.Context, f app.MachineFilter) (app.Machin
 		return page, err
 	}
 	limit := pageSize(f.Limit, defaultPage)
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		if page.Count, err = machineCounts(tx); err != nil {
 			return err
 		}
@@ -48,7 +47,7 @@ func (db *DB) ListMachines(ctx context.Context, f app.MachineFilter) (app.Machin
 	return page, err
 }
 
-func machineCounts(tx *sql.Tx) (map[app.State]int, error) {
+func machineCounts(tx *txn) (map[app.State]int, error) {
 	rows, err := tx.Query("SELECT state, n FROM machine_counts WHERE n > 0")
 	if err != nil {
 		return nil, err
@@ -67,7 +66,7 @@ func machineCounts(tx *sql.Tx) (map[app.State]int, error) {
 }
 
 // machineTotal counts what the filter selects; a filter by state alone needs no look at the rows.
-func machineTotal(tx *sql.Tx, f app.MachineFilter, counts map[app.State]int, where string, args []any) (n int, err error) {
+func machineTotal(tx *txn, f app.MachineFilter, counts map[app.State]int, where string, args []any) (n int, err error) {
 	if f.Text == "" && f.Pool == "" && len(f.Labels) == 0 && len(f.IDs) == 0 {
 		states := map[app.State]bool{}
 		for _, s := range f.States {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"net/netip"
 	"slices"
 
@@ -14,11 +13,11 @@ const MaxDiscoveries = 1000
 
 // ListSubnets gives all subnets in the order of their addresses.
 func (db *DB) ListSubnets(ctx context.Context) (all []app.Subnet, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error { all, err = subnets(tx); return err })
+	err = db.read(ctx, func(tx *txn) error { all, err = subnets(tx); return err })
 	return all, err
 }
 
-func subnets(tx *sql.Tx) ([]app.Subnet, error) {
+func subnets(tx *txn) ([]app.Subnet, error) {
 	all, err := documents[app.Subnet](tx, "SELECT doc FROM subnets")
 	slices.SortFunc(all, func(a, b app.Subnet) int { return a.CIDR.Addr().Compare(b.CIDR.Addr()) })
 	return all, err
@@ -32,7 +31,7 @@ func (db *DB) PutSubnet(ctx context.Context, s *app.Subnet) error {
 	if !s.CIDR.IsValid() {
 		return app.Invalid("cidr", "a subnet needs a network such as 192.0.2.0/24")
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		next := *s
 		next.CIDR = next.CIDR.Masked()
 		if next.Created.IsZero() {
@@ -62,14 +61,14 @@ func (db *DB) PutSubnet(ctx context.Context, s *app.Subnet) error {
 
 // DeleteSubnet removes a subnet and its leases.
 func (db *DB) DeleteSubnet(ctx context.Context, id string) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		return removed(tx, "subnet", id, "DELETE FROM subnets WHERE id = ?", id)
 	})
 }
 
 // ListLeases gives all leases in the order of their addresses, expired ones too.
 func (db *DB) ListLeases(ctx context.Context) (all []app.Lease, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		all, err = documents[app.Lease](tx, "SELECT doc FROM leases")
 		return err
 	})
@@ -82,7 +81,7 @@ func (db *DB) PutLeases(ctx context.Context, leases []app.Lease) error {
 	if len(leases) == 0 {
 		return nil
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		for _, l := range leases {
 			if err := putLease(tx, l); err != nil {
 				return err
@@ -92,7 +91,7 @@ func (db *DB) PutLeases(ctx context.Context, leases []app.Lease) error {
 	})
 }
 
-func putLease(tx *sql.Tx, l app.Lease) error {
+func putLease(tx *txn, l app.Lease) error {
 	mac, err := app.ParseMAC(string(l.MAC))
 	if err != nil {
 		return err
@@ -121,7 +120,7 @@ func putLease(tx *sql.Tx, l app.Lease) error {
 
 // DeleteLease removes the lease of an address if the MAC still holds it; removing none is no error.
 func (db *DB) DeleteLease(ctx context.Context, mac app.MAC, addr netip.Addr) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		_, err := tx.Exec("DELETE FROM leases WHERE addr = ? AND mac = ?", addr.Unmap().String(), mac)
 		return err
 	})
@@ -134,7 +133,7 @@ func (db *DB) PutDiscovery(ctx context.Context, d *app.Discovery) error {
 	if err != nil {
 		return err
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		next := *d
 		next.MAC, next.Count = mac, 1
 		if next.Last.IsZero() {
@@ -164,7 +163,7 @@ func (db *DB) PutDiscovery(ctx context.Context, d *app.Discovery) error {
 	})
 }
 
-func mergeDiscovery(tx *sql.Tx, next *app.Discovery) error {
+func mergeDiscovery(tx *txn, next *app.Discovery) error {
 	old, err := document[app.Discovery](tx, "SELECT doc FROM discoveries WHERE mac = ?", next.MAC)
 	if err != nil {
 		if notFound(err, "", "") != err {
@@ -189,7 +188,7 @@ func mergeDiscovery(tx *sql.Tx, next *app.Discovery) error {
 
 // ListDiscoveries gives the unknown machines, last seen first.
 func (db *DB) ListDiscoveries(ctx context.Context) (all []app.Discovery, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		all, err = documents[app.Discovery](tx, "SELECT doc FROM discoveries ORDER BY last DESC, mac")
 		return err
 	})
@@ -198,7 +197,7 @@ func (db *DB) ListDiscoveries(ctx context.Context) (all []app.Discovery, err err
 
 // DeleteDiscovery forgets an unknown machine; forgetting none is no error.
 func (db *DB) DeleteDiscovery(ctx context.Context, mac app.MAC) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		_, err := tx.Exec("DELETE FROM discoveries WHERE mac = ?", mac)
 		return err
 	})

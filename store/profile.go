@@ -13,7 +13,7 @@ func (db *DB) PutProfile(ctx context.Context, p *app.Profile) error {
 	if err := app.ValidName("name", p.Name); err != nil {
 		return err
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		next := *p
 		next.Updated = db.now()
 		doc, err := encode(&next)
@@ -30,7 +30,7 @@ func (db *DB) PutProfile(ctx context.Context, p *app.Profile) error {
 
 // Profile finds a hardware profile by its name.
 func (db *DB) Profile(ctx context.Context, name string) (p *app.Profile, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		p, err = document[app.Profile](tx, "SELECT doc FROM profiles WHERE name = ?", name)
 		return notFound(err, "profile", name)
 	})
@@ -39,7 +39,7 @@ func (db *DB) Profile(ctx context.Context, name string) (p *app.Profile, err err
 
 // ListProfiles gives all hardware profiles by name.
 func (db *DB) ListProfiles(ctx context.Context) (all []app.Profile, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		all, err = documents[app.Profile](tx, "SELECT doc FROM profiles ORDER BY name")
 		return err
 	})
@@ -48,7 +48,7 @@ func (db *DB) ListProfiles(ctx context.Context) (all []app.Profile, err error) {
 
 // DeleteProfile removes a hardware profile that no machine and no pool uses.
 func (db *DB) DeleteProfile(ctx context.Context, name string) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		err := unused(tx, "profile", name,
 			"SELECT 'machine ' || name FROM machines WHERE profile = ?1 AND profile <> '' UNION ALL SELECT 'pool ' || name FROM pools WHERE profile = ?1 LIMIT 1")
 		if err != nil {
@@ -63,7 +63,7 @@ func (db *DB) PutPool(ctx context.Context, p *app.Pool) error {
 	if err := app.ValidName("name", p.Name); err != nil {
 		return err
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		next := *p
 		next.Updated = db.now()
 		doc, err := encode(&next)
@@ -81,7 +81,7 @@ func (db *DB) PutPool(ctx context.Context, p *app.Pool) error {
 
 // Pool finds a pool by its name.
 func (db *DB) Pool(ctx context.Context, name string) (p *app.Pool, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		p, err = document[app.Pool](tx, "SELECT doc FROM pools WHERE name = ?", name)
 		return notFound(err, "pool", name)
 	})
@@ -90,7 +90,7 @@ func (db *DB) Pool(ctx context.Context, name string) (p *app.Pool, err error) {
 
 // ListPools gives all pools by name.
 func (db *DB) ListPools(ctx context.Context) (all []app.Pool, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		all, err = documents[app.Pool](tx, "SELECT doc FROM pools ORDER BY name")
 		return err
 	})
@@ -99,7 +99,7 @@ func (db *DB) ListPools(ctx context.Context) (all []app.Pool, err error) {
 
 // DeletePool removes a pool that no machine is in.
 func (db *DB) DeletePool(ctx context.Context, name string) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		err := unused(tx, "pool", name, "SELECT 'machine ' || name FROM machines WHERE pool = ?1 AND pool <> '' LIMIT 1")
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ func (db *DB) DeletePool(ctx context.Context, name string) error {
 }
 
 // unused is a Conflict that names the first user the query finds.
-func unused(tx *sql.Tx, noun, name, query string) error {
+func unused(tx *txn, noun, name, query string) error {
 	var user string
 	err := tx.QueryRow(query, name).Scan(&user)
 	if errors.Is(err, sql.ErrNoRows) {

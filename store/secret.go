@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 
 	"github.com/better-compute/bcd/app"
 )
@@ -12,7 +11,7 @@ func (db *DB) PutSecret(ctx context.Context, s *app.SealedSecret) error {
 	if s.Name == "" || len(s.Sealed) == 0 {
 		return app.Invalid("name", "a secret needs a name and a sealed value")
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		now := db.now()
 		if s.Updated.IsZero() {
 			s.Updated = now
@@ -30,7 +29,7 @@ func (db *DB) PutSecret(ctx context.Context, s *app.SealedSecret) error {
 // Secret finds a sealed secret by its name.
 func (db *DB) Secret(ctx context.Context, name string) (*app.SealedSecret, error) {
 	s := app.SealedSecret{Name: name}
-	err := db.read(ctx, func(tx *sql.Tx) error {
+	err := db.read(ctx, func(tx *txn) error {
 		var created, updated int64
 		err := tx.QueryRow("SELECT sealed, created, updated FROM secrets WHERE name = ?", name).Scan(&s.Sealed, &created, &updated)
 		s.Created, s.Updated = fromMicros(created), fromMicros(updated)
@@ -44,7 +43,7 @@ func (db *DB) Secret(ctx context.Context, name string) (*app.SealedSecret, error
 
 // ListSecrets gives all secrets by name, without their values.
 func (db *DB) ListSecrets(ctx context.Context) (all []app.SealedSecret, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		rows, err := tx.Query("SELECT name, created, updated FROM secrets ORDER BY name")
 		if err != nil {
 			return err
@@ -66,7 +65,7 @@ func (db *DB) ListSecrets(ctx context.Context) (all []app.SealedSecret, err erro
 
 // DeleteSecret removes a secret.
 func (db *DB) DeleteSecret(ctx context.Context, name string) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		return removed(tx, "secret", name, "DELETE FROM secrets WHERE name = ?", name)
 	})
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 
 	"github.com/better-compute/bcd/app"
 )
@@ -12,7 +11,7 @@ func (db *DB) PutSession(ctx context.Context, s *app.Session) error {
 	if s.ID == "" {
 		return app.Invalid("id", "a session needs an id")
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		if err := userExists(tx, s.UserID); err != nil {
 			return err
 		}
@@ -29,7 +28,7 @@ func (db *DB) PutSession(ctx context.Context, s *app.Session) error {
 // Session finds a login, an expired one too: its caller judges.
 func (db *DB) Session(ctx context.Context, id string) (*app.Session, error) {
 	s := app.Session{ID: id}
-	err := db.read(ctx, func(tx *sql.Tx) error {
+	err := db.read(ctx, func(tx *txn) error {
 		var created, seen, expires int64
 		err := tx.QueryRow("SELECT user_id, created, seen, expires FROM sessions WHERE id = ?", id).
 			Scan(&s.UserID, &created, &seen, &expires)
@@ -54,5 +53,5 @@ func (db *DB) DeleteUserSessions(ctx context.Context, userID string) error {
 
 // exec is a write of one statement.
 func (db *DB) exec(ctx context.Context, query string, args ...any) error {
-	return db.write(ctx, func(tx *sql.Tx) error { _, err := tx.Exec(query, args...); return err })
+	return db.write(ctx, func(tx *txn) error { _, err := tx.Exec(query, args...); return err })
 }

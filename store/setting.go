@@ -10,7 +10,7 @@ import (
 
 // Setting gives the value of a key, "" when it was never set.
 func (db *DB) Setting(ctx context.Context, key string) (v string, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		err := tx.QueryRow("SELECT value FROM settings WHERE key = ?", key).Scan(&v)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil

@@ -103,7 +103,7 @@ func TestFailedPartOfABatchUndoesItselfOnly(t *testing.T) {
 	db := open(t, "")
 	boom := errors.New("boom")
 	set := func(key string, err error) *write {
-		return &write{ctx: t.Context(), do: func(tx *sql.Tx) error {
+		return &write{ctx: t.Context(), do: func(tx *txn) error {
 			if _, e := tx.Exec("INSERT INTO settings (key, value) VALUES (?, 'x')", key); e != nil {
 				return e
 			}
@@ -112,7 +112,7 @@ func TestFailedPartOfABatchUndoesItselfOnly(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	panics := &write{ctx: t.Context(), do: func(*sql.Tx) error { panic("in a change") }}
+	panics := &write{ctx: t.Context(), do: func(*txn) error { panic("in a change") }}
 	late := set("late", nil)
 	late.ctx = ended
 	batch := []*write{set("a", nil), set("b", boom), panics, late, set("c", nil)}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"time"
 
@@ -14,7 +13,7 @@ func (db *DB) CreateToken(ctx context.Context, t *app.APIToken) error {
 	if t.ID == "" || t.Hash == "" {
 		return app.Invalid("id", "a token needs an id and a hash")
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		if err := userExists(tx, t.UserID); err != nil {
 			return err
 		}
@@ -57,7 +56,7 @@ func (db *DB) ListTokens(ctx context.Context, userID string) ([]app.APIToken, er
 }
 
 func (db *DB) tokens(ctx context.Context, where string, args ...any) (all []app.APIToken, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		rows, err := tx.Query("SELECT doc, hash, last_used FROM tokens WHERE "+where+" ORDER BY rowid", args...)
 		if err != nil {
 			return err
@@ -83,7 +82,7 @@ func (db *DB) tokens(ctx context.Context, where string, args ...any) (all []app.
 
 // DeleteToken revokes a token.
 func (db *DB) DeleteToken(ctx context.Context, id string) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		return removed(tx, "token", id, "DELETE FROM tokens WHERE id = ?", id)
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 // CountUsers tells how many users there are; none means that first setup is due.
 func (db *DB) CountUsers(ctx context.Context) (n int, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error { return tx.QueryRow("SELECT count(*) FROM users").Scan(&n) })
+	err = db.read(ctx, func(tx *txn) error { return tx.QueryRow("SELECT count(*) FROM users").Scan(&n) })
 	return n, err
 }
 
@@ -20,7 +20,7 @@ func (db *DB) CreateUser(ctx context.Context, u *app.User) error {
 	if u.ID == "" {
 		return app.Invalid("id", "a user needs an id")
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		next := *u
 		if next.Created.IsZero() {
 			next.Created = db.now()
@@ -45,7 +45,7 @@ func (db *DB) CreateUser(ctx context.Context, u *app.User) error {
 	})
 }
 
-func userNameFree(tx *sql.Tx, u *app.User) error {
+func userNameFree(tx *txn, u *app.User) error {
 	u.Name = strings.ToLower(u.Name)
 	if u.Name == "" {
 		return app.Invalid("name", "a user needs a name")
@@ -63,11 +63,11 @@ func userNameFree(tx *sql.Tx, u *app.User) error {
 
 // User finds a user by id, else by name in any case.
 func (db *DB) User(ctx context.Context, id string) (u *app.User, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error { u, err = user(tx, id); return err })
+	err = db.read(ctx, func(tx *txn) error { u, err = user(tx, id); return err })
 	return u, err
 }
 
-func user(tx *sql.Tx, id string) (*app.User, error) {
+func user(tx *txn, id string) (*app.User, error) {
 	var doc, hash string
 	err := tx.QueryRow("SELECT doc, hash FROM users WHERE id = ?1 OR name = ?2 ORDER BY id = ?1 DESC LIMIT 1", id, strings.ToLower(id)).
 		Scan(&doc, &hash)
@@ -83,7 +83,7 @@ func user(tx *sql.Tx, id string) (*app.User, error) {
 
 // ListUsers gives all users by name, without their hashes.
 func (db *DB) ListUsers(ctx context.Context) (all []app.User, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		all, err = documents[app.User](tx, "SELECT doc FROM users ORDER BY name")
 		return err
 	})
@@ -92,7 +92,7 @@ func (db *DB) ListUsers(ctx context.Context) (all []app.User, err error) {
 
 // UpdateUser reads, changes and writes a user; the id and time of creation stay.
 func (db *DB) UpdateUser(ctx context.Context, id string, change func(*app.User) error) (u *app.User, err error) {
-	err = db.write(ctx, func(tx *sql.Tx) error {
+	err = db.write(ctx, func(tx *txn) error {
 		if u, err = user(tx, id); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (db *DB) UpdateUser(ctx context.Context, id string, change func(*app.User) 
 
 // DeleteUser removes a user with its sessions and tokens.
 func (db *DB) DeleteUser(ctx context.Context, id string) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		u, err := user(tx, id)
 		if err != nil {
 			return err
@@ -129,7 +129,7 @@ func (db *DB) DeleteUser(ctx context.Context, id string) error {
 	})
 }
 
-func userExists(tx *sql.Tx, id string) error {
+func userExists(tx *txn, id string) error {
 	var known bool
 	if err := tx.QueryRow("SELECT EXISTS (SELECT 1 FROM users WHERE id = ?)", id).Scan(&known); err != nil {
 		return err

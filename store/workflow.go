@@ -16,7 +16,7 @@ const keepWorkflows = 200
 
 // CreateWorkflow writes a workflow and the machine it changes.
 func (db *DB) CreateWorkflow(ctx context.Context, w *workflow.Workflow, change func(*app.Machine) error) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		m, err := db.changeMachine(tx, w.MachineID, change)
 		if err != nil {
 			return err
@@ -50,7 +50,7 @@ func (db *DB) CreateWorkflow(ctx context.Context, w *workflow.Workflow, change f
 	})
 }
 
-func refuseSecond(tx *sql.Tx, w *workflow.Workflow, m *app.Machine) error {
+func refuseSecond(tx *txn, w *workflow.Workflow, m *app.Machine) error {
 	other, err := document[workflow.Workflow](tx,
 		"SELECT doc FROM workflows WHERE machine_id = ? AND active = 1 AND id <> ?", w.MachineID, w.ID)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -63,7 +63,7 @@ func refuseSecond(tx *sql.Tx, w *workflow.Workflow, m *app.Machine) error {
 		Do("wait for it to end, or abort it")
 }
 
-func pruneWorkflows(tx *sql.Tx, machineID string) error {
+func pruneWorkflows(tx *txn, machineID string) error {
 	_, err := tx.Exec(`DELETE FROM workflows WHERE machine_id = ?1 AND active = 0 AND seq <= (
 		SELECT seq FROM workflows WHERE machine_id = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2)`, machineID, keepWorkflows)
 	return err
@@ -102,7 +102,7 @@ func (db *DB) ListWorkflows(ctx context.Context, f workflow.Filter) ([]workflow.
 }
 
 func (db *DB) selectWorkflows(ctx context.Context, where string, args ...any) (all []workflow.Workflow, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		rows, err := tx.Query(`SELECT w.seq, w.doc, coalesce(d.data, '') FROM workflows w
 			LEFT JOIN workflow_data d ON d.seq = w.seq WHERE `+where, args...)
 		if err != nil {
@@ -134,7 +134,7 @@ func (db *DB) selectWorkflows(ctx context.Context, where string, args ...any) (a
 	return all, err
 }
 
-func readSteps(tx *sql.Tx, seqs []int64, of func(int64) *workflow.Workflow) error {
+func readSteps(tx *txn, seqs []int64, of func(int64) *workflow.Workflow) error {
 	list, err := json.Marshal(seqs)
 	if err != nil || len(seqs) == 0 {
 		return err
@@ -168,7 +168,7 @@ func readSteps(tx *sql.Tx, seqs []int64, of func(int64) *workflow.Workflow) erro
 
 // SaveStep writes one step with its workflow's cursor, state, error and data, and appends to the journal.
 func (db *DB) SaveStep(ctx context.Context, w *workflow.Workflow, step int, entries ...workflow.Entry) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		seq, err := putHead(tx, w)
 		if err != nil {
 			return err
@@ -185,7 +185,7 @@ func (db *DB) SaveStep(ctx context.Context, w *workflow.Workflow, step int, entr
 
 // EndWorkflow writes a workflow's final state, its steps and the changed machine, if that is still there.
 func (db *DB) EndWorkflow(ctx context.Context, w *workflow.Workflow, change func(*app.Machine) error, entries ...workflow.Entry) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		_, err := db.changeMachine(tx, w.MachineID, change)
 		if err != nil && app.CodeOf(err) != app.NotFound {
 			return err
@@ -196,7 +196,7 @@ func (db *DB) EndWorkflow(ctx context.Context, w *workflow.Workflow, change func
 
 // ReopenWorkflow makes a finished workflow active again, with all its steps.
 func (db *DB) ReopenWorkflow(ctx context.Context, w *workflow.Workflow, change func(*app.Machine) error, entries ...workflow.Entry) error {
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		m, err := machine(tx, w.MachineID)
 		if err != nil {
 			return err
@@ -211,7 +211,7 @@ func (db *DB) ReopenWorkflow(ctx context.Context, w *workflow.Workflow, change f
 	})
 }
 
-func (db *DB) putWhole(tx *sql.Tx, w *workflow.Workflow, entries []workflow.Entry) error {
+func (db *DB) putWhole(tx *txn, w *workflow.Workflow, entries []workflow.Entry) error {
 	seq, err := putHead(tx, w)
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (db *DB) SaveProgress(ctx context.Context, workflowID, stepID string, p wor
 	if err != nil {
 		return err
 	}
-	return db.write(ctx, func(tx *sql.Tx) error {
+	return db.write(ctx, func(tx *txn) error {
 		_, err := tx.Exec("UPDATE workflow_steps SET progress = ? WHERE seq = (SELECT seq FROM workflows WHERE id = ?) AND id = ?",
 			doc, workflowID, stepID)
 		return err
@@ -239,7 +239,7 @@ func (db *DB) SaveProgress(ctx context.Context, workflowID, stepID string, p wor
 
 // Journal gives the entries of a workflow, oldest first.
 func (db *DB) Journal(ctx context.Context, workflowID string) (all []workflow.Entry, err error) {
-	err = db.read(ctx, func(tx *sql.Tx) error {
+	err = db.read(ctx, func(tx *txn) error {
 		rows, err := tx.Query(`SELECT j.id, j.time, j.step_id, j.attempt, j.what, coalesce(j.data, '') FROM journal j
 			JOIN workflows w ON w.seq = j.seq WHERE w.id = ? ORDER BY j.id`, workflowID)
 		if err != nil {
@@ -261,7 +261,7 @@ func (db *DB) Journal(ctx context.Context, workflowID string) (all []workflow.En
 	return all, err
 }
 
-func (db *DB) appendJournal(tx *sql.Tx, seq int64, entries []workflow.Entry) error {
+func (db *DB) appendJournal(tx *txn, seq int64, entries []workflow.Entry) error {
 	for _, e := range entries {
 		if e.Time.IsZero() {
 			e.Time = db.now()
@@ -282,7 +282,7 @@ func encodeHead(w *workflow.Workflow) (string, error) {
 	return encode(&head)
 }
 
-func putHead(tx *sql.Tx, w *workflow.Workflow) (seq int64, err error) {
+func putHead(tx *txn, w *workflow.Workflow) (seq int64, err error) {
 	head, err := encodeHead(w)
 	if err != nil {
 		return 0, err
@@ -294,7 +294,7 @@ func putHead(tx *sql.Tx, w *workflow.Workflow) (seq int64, err error) {
 	return seq, putData(tx, seq, w.Data)
 }
 
-func putData(tx *sql.Tx, seq int64, data json.RawMessage) error {
+func putData(tx *txn, seq int64, data json.RawMessage) error {
 	if len(data) == 0 {
 		return nil
 	}
@@ -303,7 +303,7 @@ func putData(tx *sql.Tx, seq int64, data json.RawMessage) error {
 	return err
 }
 
-func putStep(tx *sql.Tx, seq int64, idx int, s *workflow.Step) error {
+func putStep(tx *txn, seq int64, idx int, s *workflow.Step) error {
 	row := *s
 	row.Progress = nil
 	doc, err := encode(&row)

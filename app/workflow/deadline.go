@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -41,7 +42,7 @@ func (d *deadline) fire(cause error) {
 		return
 	}
 	d.graced[cause] = true
-	if cause == ErrStalled {
+	if errors.Is(cause, ErrStalled) {
 		d.silence.Reset(resumeGrace)
 	} else {
 		d.budget.Reset(resumeGrace)

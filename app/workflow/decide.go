@@ -156,8 +156,9 @@ func (r *run) abort(actor, reason string) (done bool, err error) {
 		line := aborting(w, actor, reason)
 		return w.at(), []Entry{line}, nil
 	})
-	if own, ok := err.(*refused); ok {
-		return own.err == errAborting, nil
+	var own *refused
+	if errors.As(err, &own) {
+		return errors.Is(own.err, errAborting), nil
 	}
 	if err == nil {
 		r.cancel(ErrAborted)
