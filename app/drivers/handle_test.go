@@ -89,8 +89,8 @@ func TestErrorsKeepTheDriversCode(t *testing.T) {
 	h := r.For(enrolled(t, r, Input{BMC: bmc()}), Options{})
 	err := h.Power().Set(t.Context(), "fail")
 	wantError(t, err, app.Unavailable, "busy", "")
-	if e, _ := app.AsError(err); !e.Retry || e.WayOut == "" {
-		t.Errorf("retryable %v, way out %q", e.Retry, e.WayOut)
+	if e, _ := app.AsError(err); e.Retry || e.WayOut == "" {
+		t.Errorf("retryable %v though a power change is not retry-safe, way out %q", e.Retry, e.WayOut)
 	}
 	_, err = h.Invoke(t.Context(), "power", "explode", nil)
 	wantError(t, err, app.Unsupported, "unsupported-operation", "")
@@ -182,4 +182,40 @@ func TestValidateLive(t *testing.T) {
 		t.Fatalf("failed %v after %d checks, want two kinds after one", failed, checks)
 	}
 	wantError(t, failed["power"], app.InvalidConfig, "auth-failed", "")
+}
+
+// answering is a plugin's proxy that answers what it is told.
+type answering map[string]string
+
+func (a answering) Invoke(_ *driver.Context, op string, _ []json.RawMessage) (any, error) {
+	return json.RawMessage(a[op]), nil
+}
+
+func TestPluginResults(t *testing.T) {
+	r := newRegistry(t, &fakeBMC{})
+	a := answering{"getPower": `"on"`, "setPower": `null`, "setBootDevice": `{}`, "inspect": `{"macs":7}`}
+	if err := r.Register(define(t, "ipmi", "1.0.0", a, "power", "management", "inspect"), "bcx-ipmi"); err != nil {
+		t.Fatal(err)
+	}
+	b := bmc()
+	b.Driver = "ipmi"
+	h := r.For(enrolled(t, r, Input{BMC: b}), Options{})
+	if p, err := h.Power().Get(t.Context()); err != nil || p.Power != "on" {
+		t.Errorf("a bare string: %+v, %v", p, err)
+	}
+	if err := h.Power().Set(t.Context(), "on"); err != nil {
+		t.Errorf("null: %v", err)
+	}
+	if err := h.Hardware().SetBootDevice(t.Context(), "pxe", true, ""); err != nil {
+		t.Errorf("an empty object: %v", err)
+	}
+	_, err := h.Inspect(t.Context())
+	wantError(t, err, app.Unavailable, "bmc-error", "")
+	a["getPower"] = `{"power":"warp"}`
+	if p, err := h.Power().Get(t.Context()); err != nil || p.Power != "unknown" || !strings.Contains(p.Reason, "warp") {
+		t.Errorf("an unknown state: %+v, %v", p, err)
+	}
+	a["getPower"] = `{`
+	_, err = h.Power().Get(t.Context())
+	wantError(t, err, app.Unavailable, "bmc-error", "")
 }

@@ -362,13 +362,12 @@ func bootShown(d *document) driver.BootResult {
 	}
 }
 
-// shownBy compares a wish with what a BMC shows. Enabled and mode that read back as nothing (Fujitsu iRMC S4, Cisco CIMC)
-// cannot contradict it.
+// shownBy compares a wish with what a BMC shows.
 func (w bootWish) shownBy(r driver.BootResult) bool {
 	if w.enabled == string(schemas.DisabledBootSourceOverrideEnabled) {
 		return strings.EqualFold(r.Enabled, w.enabled) || strings.EqualFold(r.Target, w.target)
 	}
 	return strings.EqualFold(r.Target, w.target) &&
-		(r.Enabled == "" || strings.EqualFold(r.Enabled, w.enabled)) &&
-		(w.mode == "" || r.Mode == "" || strings.EqualFold(r.Mode, w.mode))
+		(quirkReadsAsNothing(r.Enabled) || strings.EqualFold(r.Enabled, w.enabled)) &&
+		(w.mode == "" || quirkReadsAsNothing(r.Mode) || strings.EqualFold(r.Mode, w.mode))
 }

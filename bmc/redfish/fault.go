@@ -114,7 +114,7 @@ func (f fault) text() string {
 func (f fault) passing() bool {
 	return f.status == http.StatusServiceUnavailable || f.status == http.StatusTooManyRequests ||
 		f.is("ServiceTemporarilyUnavailable", "UnableToModifyDuringSystemPOST", "ResourceInUse", "ServiceInUnknownState") ||
-		f.says("SYS518", "iLO.2.15.InvalidOperationForSystemState", "InvalidOperationForSystemState", "iLONotReady")
+		f.says("SYS518", "iLONotReady")
 }
 
 // err is the fault as a driver error: what was asked, and what the BMC said.

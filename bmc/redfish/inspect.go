@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/stmcginnis/gofish/schemas"
 
@@ -108,7 +107,7 @@ func (c *conn) nics(ctx context.Context, link string, inv *driver.Inventory) ([]
 		if err != nil {
 			return nil, err
 		}
-		if d == nil || isHostLink(d) {
+		if d == nil || quirkHostLink(d) {
 			continue
 		}
 		e, dropped := decode[schemas.EthernetInterface](d)
@@ -124,11 +123,6 @@ func (c *conn) nics(ctx context.Context, link string, inv *driver.Inventory) ([]
 		}
 	}
 	return out, nil
-}
-
-// isHostLink tells the virtual NIC between BMC and operating system, which is on no wire.
-func isHostLink(d *document) bool {
-	return d.text("Links", "HostInterface", "@odata.id") != "" || strings.EqualFold(d.text("EthernetInterfaceType"), "Virtual")
 }
 
 // addresses are the usable IP addresses of an interface.

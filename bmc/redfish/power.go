@@ -37,17 +37,13 @@ func (p power) GetPower(ctx *driver.Context) (driver.PowerReading, error) {
 	return reading, err
 }
 
-// readPower takes the power state of a system, or of its chassis when the system has none (HPE Cray).
+// readPower takes the power state of a system.
 func (c *conn) readPower(ctx context.Context, sys *document) (driver.PowerReading, error) {
-	state := sys.text("PowerState")
-	if state == "" {
-		chassis, err := c.find(ctx, sys.link("Links", "Chassis"))
-		if err != nil {
-			return driver.PowerReading{}, err
-		}
-		state = chassis.text("PowerState")
+	if link := quirkPowerOnChassis(sys); link != "" {
+		chassis, err := c.find(ctx, link)
+		return powerOf(chassis.text("PowerState")), err
 	}
-	return powerOf(state), nil
+	return powerOf(sys.text("PowerState")), nil
 }
 
 // powerOf maps a PowerState. Transitions are neither on nor off.
@@ -155,8 +151,7 @@ func (p power) reset(ctx *driver.Context, c *conn, sys *document, action driver.
 		if now, err := c.readPower(ctx, sys); err != nil || (end != "" && now.Power == end) {
 			return "", err
 		}
-		passes := f.passing() || r.status == http.StatusConflict
-		if !passes || tries+1 >= resetTries {
+		if !f.passing() && !quirkTooSoon(f) || tries+1 >= resetTries {
 			return "", f.err("the power change " + string(kind))
 		}
 		if err := p.pause(ctx, resetPause); err != nil {

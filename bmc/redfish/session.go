@@ -1,7 +1,6 @@
 package redfish
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"net/url"
@@ -185,8 +184,8 @@ func (c *conn) loadRoot(ctx context.Context) error {
 		return parseFault(r).err("reading its service root")
 	}
 	root, err := parseDocument(r)
-	if err != nil && string(bytes.TrimSpace(r.body)) == "null" {
-		root, err = plainRoot(), nil // Supermicro X10 answers null to readers without a login
+	if err != nil && quirkNullRoot(r) {
+		root, err = plainRoot(), nil
 	}
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func (m SecretMap) Resolve(_ context.Context, name string) (string, error) {
 // Context is what one operation knows about its call: the cancellation and deadline of the embedded context, and the
 // fields. The zero value of each field is usable.
 type Context struct {
-	context.Context //nolint:containedctx // a Context is passed down one call and never kept
+	context.Context // of this one call; a Context is never kept
 
 	Secrets        Secrets
 	Logger         *slog.Logger

@@ -127,7 +127,9 @@ func (d Definition) clone() Definition {
 func cloneOps(m map[string][]string) map[string][]string {
 	out := make(map[string][]string, len(m))
 	for k, v := range m {
-		out[k] = slices.Sorted(slices.Values(v))
+		if len(v) > 0 {
+			out[k] = slices.Sorted(slices.Values(v))
+		}
 	}
 	return out
 }
@@ -212,7 +214,7 @@ func (d *Driver) prepare(config json.RawMessage) (json.RawMessage, error) {
 }
 
 // deadlineOf ends a context error as the contract's error.
-func deadlineOf(ctx context.Context, err error) error {
+func deadlineOf(ctx context.Context, err error) *Error {
 	if err != nil && ctx.Err() != nil {
 		if e := AsError(err); e.Code == CodeDriverError {
 			return AsError(ctx.Err())

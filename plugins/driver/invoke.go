@@ -18,7 +18,8 @@ type Call struct {
 // Name gives "power.setPower".
 func (c Call) Name() string { return c.Kind + "." + c.Operation }
 
-// Invoke runs an operation and gives its result as JSON; {} when it has none. Every error is an *Error.
+// Invoke runs an operation and gives its result as JSON; {} when it has none. Every error is an *Error, retryable only
+// when the driver lists the operation as retry-safe.
 func (d *Driver) Invoke(ctx *Context, c Call) (json.RawMessage, error) {
 	op, impl, args, err := d.open(c)
 	if err != nil {
@@ -29,9 +30,19 @@ func (d *Driver) Invoke(ctx *Context, c Call) (json.RawMessage, error) {
 	}
 	r, err := d.run(ctx, op, impl, c, args)
 	if err != nil {
-		return nil, deadlineOf(ctx, err)
+		return nil, d.judged(c, deadlineOf(ctx, err))
 	}
 	return result(c, r)
+}
+
+// judged clears the mark retryable from errors of operations that may not run twice.
+func (d *Driver) judged(c Call, e *Error) *Error {
+	if e.Retryable && !d.IsRetrySafe(c.Kind, c.Operation) {
+		cleared := *e
+		cleared.Retryable = false
+		return &cleared
+	}
+	return e
 }
 
 // Stream runs an operation that gives a byte stream, which the caller closes.

@@ -221,6 +221,22 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+func TestRetryableOnlyWhereRetrySafe(t *testing.T) {
+	def := valid()
+	def.Implements = map[string]Factory{"power": func(json.RawMessage) (any, error) { return &fake{fail: Errorf(CodeBusy, "later").Again()}, nil }}
+	def.RetrySafe = map[string][]string{"power": {"getPower"}}
+	d, err := Define(def)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for op, want := range map[string]bool{"getPower": true, "setPower": false} {
+		_, err := d.Invoke(NewContext(t.Context()), Call{Kind: "power", Operation: op, Config: address})
+		if e := AsError(err); e.Code != CodeBusy || e.Retryable != want {
+			t.Errorf("%s: %+v, want retryable %v", op, e, want)
+		}
+	}
+}
+
 func TestPanicIsAnError(t *testing.T) {
 	var log bytes.Buffer
 	d := driverOf(t, &fake{}, "power")
