@@ -39,7 +39,10 @@ func (s *Server) request(ctx context.Context, r *request, sub *subnet, conn Conn
 	e := s.table.put(l, time.Time{})
 	queued := s.commit.add(change{lease: l, lost: e.takeLost(), then: func(err error) {
 		if err != nil {
-			s.cfg.Log.Error("lease is not durable, the client is not answered", "mac", r.mac, "address", a, "error", err)
+			s.cfg.Log.Error("lease could not be stored", "mac", r.mac, "address", a, "error", err)
+			x := s.exchange("dhcp.failed", r, sub, a, decisionOf(r))
+			x.Level, x.Message = "error", "The lease could not be stored, so the client was not answered: it asks again."
+			s.cfg.Record(x)
 			return
 		}
 		s.answer(ctx, r, sub, dhcpv4.MessageTypeAck, a, conn)
