@@ -246,6 +246,24 @@ func TestPathWithSpecialCharacters(t *testing.T) {
 	}
 }
 
+func TestReadEndsWithItsContext(t *testing.T) {
+	db := open(t, "")
+	for range 2 * readers {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := db.read(ctx, func(tx *txn) error {
+			cancel()
+			var n int // far more than anybody waits for
+			return tx.QueryRow("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c LIMIT 1000000000) SELECT count(*) FROM c").Scan(&n)
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := db.ListMachines(t.Context(), app.MachineFilter{}); err != nil {
+		t.Errorf("the readers are spent: %v", err)
+	}
+}
+
 // A full disk undoes the write, says so, and the store goes on once there is room.
 func TestDiskFull(t *testing.T) {
 	db := open(t, "")

@@ -44,6 +44,14 @@ func TestAbortOfARunningStep(t *testing.T) {
 			t.Errorf("journal %v", whats)
 		}
 		wantCode(t, e.Abort(t.Context(), "wf-9", "alice", "x"), app.NotFound, "")
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		said := slices.IndexFunc(b.events, func(ev app.Event) bool {
+			return ev.Kind == "workflow.decision" && ev.Actor == "alice" && strings.Contains(ev.Message, "wrong machine")
+		})
+		if said < 0 {
+			t.Errorf("nobody is told who aborted: %+v", b.events)
+		}
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 // Retry takes an interrupted or failed workflow up again with a new attempt of its step, or, after a failure, of the run
 // of steps that the verb's RetryFrom names. A failed workflow is taken up only while it is its machine's last one.
 func (e *Engine) Retry(ctx context.Context, id, actor string) error {
-	return e.decide(ctx, id, func(w *Workflow) error {
+	return e.decide(ctx, id, actor, "retried", func(w *Workflow) error {
 		note := map[string]any{"actor": actor}
 		switch {
 		case w.State == Interrupted:
@@ -73,7 +73,7 @@ func (e *Engine) MarkDone(ctx context.Context, id, actor, reason string) error {
 	if err := needReason(reason); err != nil {
 		return err
 	}
-	return e.decide(ctx, id, func(w *Workflow) error {
+	return e.decide(ctx, id, actor, "step marked done: "+reason, func(w *Workflow) error {
 		if w.State != Interrupted {
 			return app.Errorf(app.Conflict, "not-interrupted", "%s %s is %s: no step waits for a decision", w.Verb, w.ID, w.State)
 		}
@@ -99,7 +99,7 @@ func (e *Engine) Abort(ctx context.Context, id, actor, reason string) error {
 			return err
 		}
 	}
-	return e.decide(ctx, id, func(w *Workflow) error {
+	return e.decide(ctx, id, actor, "abort: "+reason, func(w *Workflow) error {
 		switch {
 		case w.State == Aborting:
 			return nil
@@ -120,7 +120,7 @@ func (e *Engine) Drop(ctx context.Context, id, actor, reason string) error {
 			return err
 		}
 	}
-	return e.decide(ctx, id, func(w *Workflow) error {
+	return e.decide(ctx, id, actor, "dropped: "+reason, func(w *Workflow) error {
 		if !w.State.Active() {
 			return nil
 		}
@@ -160,10 +160,13 @@ func (r *run) abort(actor, reason string) (done bool, err error) {
 	if errors.As(err, &own) {
 		return errors.Is(own.err, errAborting), nil
 	}
-	if err == nil {
-		r.cancel(ErrAborted)
+	if err != nil {
+		return true, err
 	}
-	return true, err
+	r.cancel(ErrAborted)
+	w := r.snapshot()
+	r.e.tellOf(actor, "workflow.decision", "info", &w, nil, "%s: abort: %s", w.Verb, reason)
+	return true, nil
 }
 
 var errAborting = errors.New("the workflow is aborting already")
@@ -177,8 +180,9 @@ func (r *run) waitGone(ctx context.Context) error {
 	}
 }
 
-// decide lets a person's decision change a workflow that no goroutine holds, and takes it up after.
-func (e *Engine) decide(ctx context.Context, id string, decision func(w *Workflow) error) error {
+// decide lets a person's decision change a workflow that no goroutine holds, and takes it up after. what names it for the
+// timeline.
+func (e *Engine) decide(ctx context.Context, id, actor, what string, decision func(w *Workflow) error) error {
 	e.decisions.Lock()
 	defer e.decisions.Unlock()
 	e.starting.RLock()
@@ -199,7 +203,7 @@ func (e *Engine) decide(ctx context.Context, id string, decision func(w *Workflo
 		return err
 	}
 	e.changed(id)
-	e.tell("workflow.decision", "info", w, nil, "%s is now %s", w.Verb, w.State)
+	e.tellOf(actor, "workflow.decision", "info", w, nil, "%s: %s", w.Verb, what)
 	if w.State.Active() {
 		e.launch(*w)
 	}

@@ -68,12 +68,14 @@ func (e *Engine) Wait(ctx context.Context, id string) (*Workflow, error) {
 
 // tell records an event about a workflow; w and s may be nil.
 func (e *Engine) tell(kind, level string, w *Workflow, s *Step, format string, args ...any) {
-	ev := app.Event{Time: e.now(), Kind: kind, Level: level, Actor: "system", Message: fmt.Sprintf(format, args...)}
+	e.tellOf("system", kind, level, w, s, format, args...)
+}
+
+// tellOf records what an actor did.
+func (e *Engine) tellOf(actor, kind, level string, w *Workflow, s *Step, format string, args ...any) {
+	ev := app.Event{Time: e.now(), Kind: kind, Level: level, Actor: actor, Message: fmt.Sprintf(format, args...)}
 	if w != nil {
 		ev.MachineID, ev.Workflow = w.MachineID, w.ID
-		if w.Actor != "" && kind == "workflow.start" {
-			ev.Actor = w.Actor
-		}
 	}
 	if s != nil {
 		ev.Data = entry(s, "", map[string]any{"step": s.ID, "attempt": s.Attempt, "state": s.State}).Data

@@ -33,7 +33,7 @@ func (e *Engine) Start(ctx context.Context, n New) (*Workflow, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.tell("workflow.start", "info", w, nil, "%s started", w.Verb)
+	e.tellOf(w.Actor, "workflow.start", "info", w, nil, "%s started", w.Verb)
 	e.launch(*w)
 	out := clone(w)
 	return &out, nil
