@@ -345,3 +345,64 @@ func TestOpenStateFileIsRefused(t *testing.T) {
 		}
 	})
 }
+
+func TestLostAnswerOfTheTradeIsNoSecondTrade(t *testing.T) {
+	state := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		site, pipe := agenttest.NewSite(t), agenttest.NewPipe()
+		site.Serve(t, pipe)
+		site.LoseAnswer()
+		sim := agenttest.NewSim(agenttest.SimConfig{Boot: site.Boot(), State: state, Dial: pipe.Dial})
+		if err := sim.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sim.Crash() }()
+		site.Await(func(h agenttest.Heard) bool { return h.Polls == 1 })
+		if h := site.Heard(); len(h.Trades) != 2 || h.Trades[0].Nonce != h.Trades[1].Nonce {
+			t.Errorf("trades %+v", h.Trades)
+		}
+	})
+}
+
+func TestSpentTokenIsNotOfferedAgain(t *testing.T) {
+	state := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		site, pipe := agenttest.NewSite(t), agenttest.NewPipe()
+		site.Serve(t, pipe)
+		data := site.Boot()
+		data.Token = "token-of-another-site"
+		sim := agenttest.NewSim(agenttest.SimConfig{Boot: data, State: state, Dial: pipe.Dial})
+		if err := sim.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if err := sim.Crash(); err != nil {
+			t.Error(err)
+		}
+		if n := len(site.Heard().Trades); n != 1 {
+			t.Errorf("offered %d times", n)
+		}
+	})
+}
+
+func TestUnknownMachineSendsItsInventoryAndRests(t *testing.T) {
+	state := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		site, pipe := agenttest.NewSite(t), agenttest.NewPipe()
+		site.Serve(t, pipe)
+		data := site.Boot()
+		data.MachineID, data.WorkflowID = "", ""
+		sim := agenttest.NewSim(agenttest.SimConfig{Boot: data, State: state, Dial: pipe.Dial})
+		if err := sim.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if err := sim.Crash(); err != nil {
+			t.Error(err)
+		}
+		h := site.Heard()
+		if len(h.Trades) != 1 || h.Trades[0].Discovery == nil || len(h.Trades[0].Discovery.Disks) != 1 || h.Polls != 0 {
+			t.Errorf("heard %+v", h)
+		}
+	})
+}

@@ -54,6 +54,12 @@ func (a *Agent) followUp(ctx context.Context, key string) {
 	if do == nil {
 		return
 	}
+	select { // nothing that changes the machine may be under way when it goes
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return
+	}
 	if err := do(ctx); err != nil {
 		a.cfg.Log.Error("the machine stays in the ramdisk", "key", key, "error", err)
 	}

@@ -38,6 +38,7 @@ type Site struct {
 	cancel   []string
 	bye      bool
 	down     bool
+	lose     bool
 	results  []agentv1.AttemptState
 	progress []agentv1.ProgressReport
 	lines    []string
@@ -122,6 +123,9 @@ func (s *Site) Cancel(key string) { s.change(func() { s.cancel = append(s.cancel
 
 // Bye ends the session.
 func (s *Site) Bye() { s.change(func() { s.bye = true }) }
+
+// LoseAnswer makes the connection break after the next call was served: what it asked for has happened.
+func (s *Site) LoseAnswer() { s.change(func() { s.lose = true }) }
 
 // Down makes every call fail with 503, or answers again.
 func (s *Site) Down(down bool) { s.change(func() { s.down = down }) }
@@ -215,6 +219,13 @@ func handle[In, Out any](s *Site, mux *http.ServeMux, path string, f func(*http.
 		var out Out
 		if err == nil {
 			out, err = f(r, in)
+		}
+		s.mu.Lock()
+		lose := s.lose && err == nil
+		s.lose = s.lose && !lose
+		s.mu.Unlock()
+		if lose {
+			panic(http.ErrAbortHandler)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if e, ok := app.AsError(err); ok {
