@@ -87,7 +87,8 @@ func (k *Kexec) Handle(ctx context.Context, cmd agentv1.Command, progress func(a
 	}
 	defer func() {
 		if e := release(); e != nil && err == nil {
-			err = app.Errorf(app.Unavailable, "disk-busy", "%s could not be released again: %w", d.Name, e).Do(wayOut)
+			_ = k.cfg.Drop() // what was loaded must not start by a later reboot; nothing may be loaded, which is as good
+			jump, err = nil, app.Errorf(app.Unavailable, "disk-busy", "%s could not be released again: %w", d.Name, e).Do(wayOut)
 		}
 	}()
 	e, err := find(parts, k.cfg.Firmware, k.cfg.Log)

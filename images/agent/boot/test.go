@@ -23,7 +23,7 @@ func (g *grub) test(args []string) bool {
 	case 2:
 		return g.unary(args[0], args[1])
 	case 3:
-		return binary(args[0], args[1], args[2])
+		return compare(args[0], args[1], args[2])
 	}
 	return false
 }
@@ -52,7 +52,7 @@ func (g *grub) unary(op, arg string) bool {
 	return false
 }
 
-func binary(a, op, b string) bool {
+func compare(a, op, b string) bool {
 	switch op {
 	case "=", "==":
 		return a == b
