@@ -20,7 +20,7 @@ func (m management) RotateCredential(ctx *driver.Context, newPassword string, o 
 		return driver.Errorf(driver.CodeInvalidArgs, "the new password must have 1 to %d bytes", maxPassword)
 	}
 	var user string
-	err := m.use(ctx, func(c *conn) error {
+	err := m.use(ctx, writeLimit, func(ctx *driver.Context, c *conn) error {
 		user = firstOf(o.Username, c.user)
 		account, err := c.account(ctx, user)
 		if err != nil {
@@ -69,6 +69,8 @@ func (c *conn) account(ctx context.Context, user string) (*document, error) {
 
 // proveLogin logs in on a connection of its own and out again.
 func (m management) proveLogin(ctx context.Context, user, password string) error {
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
 	c := m.newConn(user, password, false)
 	defer c.logout()
 	_, err := c.findSystem(ctx)

@@ -59,7 +59,7 @@ func (f bootForm) label() string {
 // SetBootDevice writes the override in the first form that the BMC takes and keeps.
 func (m management) SetBootDevice(ctx *driver.Context, device driver.BootDevice, options driver.BootOptions) (driver.BootResult, error) {
 	var result driver.BootResult
-	err := m.use(ctx, func(c *conn) error {
+	err := m.use(ctx, writeLimit, func(ctx *driver.Context, c *conn) error {
 		sys, settings, err := c.bootDocuments(ctx)
 		if err != nil {
 			return err

@@ -114,3 +114,29 @@ func TestPatchCarriesTheTag(t *testing.T) {
 		})
 	}
 }
+
+// What is there and cannot be read is named; the rest is read.
+func TestUnreadableChildrenAreNamed(t *testing.T) {
+	bmc := bmctest.NewRedfish(t)
+	bmc.Intercept = func(w http.ResponseWriter, q *http.Request, _ map[string]any) bool {
+		switch q.URL.Path {
+		case bmctest.SystemPath + "/EthernetInterfaces":
+			bmctest.Fail(w, http.StatusInternalServerError, "Base.1.8.InternalError", "Lost.")
+			return true
+		case "/redfish/v1/Chassis/1/Thermal":
+			http.NotFound(w, q)
+			return true
+		}
+		return false
+	}
+	r := newRig(t, bmc)
+	for range 2 {
+		var inv driver.Inventory
+		if err := json.Unmarshal(r.must(t, "inspect", "inspect", "[]"), &inv); err != nil {
+			t.Fatal(err)
+		}
+		if inv.Model != "E1" || inv.BMC == nil || len(inv.Warnings) != 1 || !strings.Contains(inv.Warnings[0], "EthernetInterfaces") {
+			t.Errorf("inventory %+v", inv)
+		}
+	}
+}

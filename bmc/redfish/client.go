@@ -240,6 +240,10 @@ func (c *client) transportError(ctx context.Context, err error) error {
 	var dns *net.DNSError
 	var record tls.RecordHeaderError
 	var alert tls.AlertError
+	var whole *url.Error
+	if errors.As(err, &whole) {
+		err = whole.Err // its own text repeats the address
+	}
 	at := c.target.origin
 	switch {
 	case errors.As(err, &known):
@@ -247,7 +251,7 @@ func (c *client) transportError(ctx context.Context, err error) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return driver.Errorf(driver.CodeCancelled, "the request to %s was cancelled", at)
 	case errors.As(err, &dns):
-		return driver.Errorf(driver.CodeUnreachable, "the BMC's name %q does not resolve: %w", c.target.host, err).Again()
+		return driver.Errorf(driver.CodeUnreachable, "the BMC's name %q does not resolve: %s", c.target.host, dns.Err).Again()
 	case errors.As(err, &record):
 		return driver.Errorf(driver.CodeUnreachable, "%s does not speak TLS; check the port", at)
 	case strings.Contains(err.Error(), "failed to parse certificate"):
@@ -256,7 +260,7 @@ func (c *client) transportError(ctx context.Context, err error) error {
 		return driver.Errorf("tls-failed", "no secure connection to %s: %s; the BMC may speak only TLS that is no longer safe, "+
 			"update its firmware", at, clip(tlsReason(err), 120))
 	case ctx.Err() != nil, isTimeout(err):
-		return driver.Errorf(driver.CodeTimeout, "the BMC at %s did not answer in time: %w", at, err).Again()
+		return driver.Errorf(driver.CodeTimeout, "the BMC at %s did not answer in time", at).Again()
 	case errors.As(err, &op) && op.Op == "dial":
 		return driver.Errorf(driver.CodeUnreachable, "no connection to the BMC at %s: %s", at, dialReason(op)).Again()
 	}

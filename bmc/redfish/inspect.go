@@ -20,7 +20,7 @@ type inspect struct{ *operations }
 // Inspect reads the machine's identity, NICs, BMC and sensors.
 func (i inspect) Inspect(ctx *driver.Context) (driver.Inventory, error) {
 	var inv driver.Inventory
-	err := i.use(ctx, func(c *conn) error {
+	err := i.use(ctx, readLimit, func(ctx *driver.Context, c *conn) error {
 		sys, err := c.findSystem(ctx)
 		if err != nil {
 			return err
@@ -36,6 +36,7 @@ func (i inspect) Inspect(ctx *driver.Context) (driver.Inventory, error) {
 
 // inventory reads everything that hangs on a system. What is absent is left out.
 func (c *conn) inventory(ctx context.Context, sys *document) (driver.Inventory, error) {
+	c.takeMissed()
 	power, err := c.readPower(ctx, sys)
 	if err != nil {
 		return driver.Inventory{}, err
@@ -61,13 +62,13 @@ func (c *conn) inventory(ctx context.Context, sys *document) (driver.Inventory, 
 	if g := s.MemorySummary.TotalSystemMemoryGiB; g != nil && *g > 0 && *g < 1<<22 {
 		inv.MemoryBytes = int64(math.Round(*g * (1 << 30)))
 	}
-	if err := c.addNICs(ctx, sys, &inv); err != nil {
-		return inv, err
+	for _, add := range []func(context.Context, *document, *driver.Inventory) error{c.addNICs, c.addBMC, c.addChassis} {
+		if err := add(ctx, sys, &inv); err != nil {
+			return inv, err
+		}
 	}
-	if err := c.addBMC(ctx, sys, &inv); err != nil {
-		return inv, err
-	}
-	return inv, c.addChassis(ctx, sys, &inv)
+	inv.Warnings = append(inv.Warnings, c.takeMissed()...)
+	return inv, nil
 }
 
 // clean turns firmware placeholders into nothing.

@@ -14,9 +14,15 @@ import (
 // failures within a minute.
 const denialTime = 30 * time.Second
 
-// use runs f with the BMC's session, and keeps the session for a while after. When the BMC no longer takes the login, the
-// session is dropped at once.
-func (o *operations) use(ctx *driver.Context, f func(*conn) error) error {
+// Longest times for one operation, beside the caller's own deadline.
+const (
+	readLimit  = 2 * time.Minute
+	writeLimit = 5 * time.Minute
+)
+
+// use runs f with the BMC's session for at most limit, and keeps the session for a while after. When the BMC no longer
+// takes the login, the session is dropped at once.
+func (o *operations) use(ctx *driver.Context, limit time.Duration, f func(*driver.Context, *conn) error) error {
 	user, password, err := credentials(ctx)
 	if err != nil {
 		return err
@@ -26,7 +32,9 @@ func (o *operations) use(ctx *driver.Context, f func(*conn) error) error {
 	if err != nil {
 		return err
 	}
-	err = f(c)
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err = f(ctx.With(bounded), c)
 	o.release(key, c, err)
 	return err
 }

@@ -26,7 +26,7 @@ type power struct{ *operations }
 // GetPower reads the power state.
 func (p power) GetPower(ctx *driver.Context) (driver.PowerReading, error) {
 	var reading driver.PowerReading
-	err := p.use(ctx, func(c *conn) error {
+	err := p.use(ctx, readLimit, func(ctx *driver.Context, c *conn) error {
 		sys, err := c.findSystem(ctx)
 		if err != nil {
 			return err
@@ -64,7 +64,7 @@ func (p power) SetPower(ctx *driver.Context, action driver.PowerAction) error {
 	if !slices.Contains([]driver.PowerAction{driver.ActionOn, driver.ActionOff, driver.ActionCycle, driver.ActionReset, driver.ActionSoft}, action) {
 		return driver.Errorf(driver.CodeInvalidArgs, "the power action must be on, off, cycle, reset or soft, not %q", clip(string(action), 40))
 	}
-	return p.use(ctx, func(c *conn) error {
+	return p.use(ctx, 2*p.powerBudget+writeLimit, func(ctx *driver.Context, c *conn) error {
 		switch action {
 		case driver.ActionCycle:
 			if err := p.change(ctx, c, driver.ActionOff); err != nil {

@@ -17,6 +17,9 @@ func (m management) Probe(ctx *driver.Context) (driver.Card, error) {
 	if err != nil {
 		return driver.Card{}, err
 	}
+	bounded, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	ctx = ctx.With(bounded)
 	c := m.newConn(user, password, true)
 	defer c.logout()
 	sys, err := c.findSystem(ctx)

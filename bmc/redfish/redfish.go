@@ -129,7 +129,7 @@ func (d *Driver) validate(ctx *driver.Context, config json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	return o.use(ctx, func(c *conn) error {
+	return o.use(ctx, readLimit, func(ctx *driver.Context, c *conn) error {
 		_, err := c.findSystem(ctx)
 		return err
 	})

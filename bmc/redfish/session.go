@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 const (
 	logoutTimeout = 10 * time.Second // for the deletion of a session, which also runs when the caller is gone
+	loginTimeout  = 20 * time.Second // old BMCs take many seconds to make one
 	getTries      = 3
 	getPause      = 3 * time.Second
 )
@@ -29,6 +31,7 @@ type conn struct {
 	root     *document
 	system   string // path of the machine's system, once found
 	form     string // of the boot override that the BMC took last
+	missed   []string
 
 	// The driver's mu protects these.
 	idle    *time.Timer
@@ -83,7 +86,7 @@ func (c *conn) login(ctx context.Context, stale string) (string, error) {
 	}
 	old := c.location
 	c.token, c.location = "", ""
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), loginTimeout)
 	defer cancel()
 	if err := c.openSession(bounded); err != nil {
 		c.remove(bounded, old, stale)
@@ -214,19 +217,44 @@ func (c *conn) get(ctx context.Context, link string) (*document, error) {
 	}
 }
 
-// find reads a resource that may not be there: nil without an error for every refusal but one of the login.
+// find reads a resource that may not be there: nil without an error for every refusal but one of the login. What is there
+// and cannot be read is noted for the inventory's warnings.
 func (c *conn) find(ctx context.Context, link string) (*document, error) {
 	if link == "" {
 		return nil, nil
 	}
 	d, err := c.get(ctx, link)
-	switch e := driver.AsError(err); {
-	case err == nil:
+	if err == nil {
 		return d, nil
-	case e.Code == codeNotFound, e.Code == driver.CodeBMCError, e.Code == driver.CodeUnsupported, e.Code == "licence-missing":
-		return nil, nil
 	}
-	return nil, err
+	switch e := driver.AsError(err); e.Code {
+	case codeNotFound, driver.CodeUnsupported, "licence-missing":
+	case driver.CodeBMCError, driver.CodeBusy, "access-denied":
+		c.miss(e.Message)
+	default:
+		return nil, err
+	}
+	return nil, nil //nolint:nilerr // not there is an answer
+}
+
+// maxMissed bounds what is remembered of unreadable resources.
+const maxMissed = 8
+
+func (c *conn) miss(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.missed) < maxMissed && !slices.Contains(c.missed, text) {
+		c.missed = append(c.missed, text)
+	}
+}
+
+// takeMissed gives what find noted since it was last asked.
+func (c *conn) takeMissed() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.missed
+	c.missed = nil
+	return out
 }
 
 // members reads the links of a collection, following its pages, at most limit of them.
