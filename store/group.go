@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // maxBatch is how many writes share one transaction.
 const maxBatch = 128
+
+// slowCommit is how long a transaction may take before the log says so.
+const slowCommit = 2 * time.Second
 
 // group merges writes of the same moment into one transaction. The first caller to find no leader becomes it and commits
 // for all that wait; mu protects the fields.
@@ -65,7 +69,12 @@ func (db *DB) lead() {
 	g.waiting = g.waiting[n:]
 	g.mu.Unlock()
 
-	if err := db.commit(batch); err != nil {
+	begun := time.Now()
+	err := db.commit(batch)
+	if took := time.Since(begun); took > slowCommit {
+		db.log.Warn("the database's disk is slow", "took", took, "writes", len(batch))
+	}
+	if err != nil {
 		for _, w := range batch {
 			w.err = errors.Join(w.err, err)
 		}

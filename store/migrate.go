@@ -6,6 +6,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"strconv"
 	"strings"
 
@@ -17,7 +18,7 @@ var migrations embed.FS
 
 // migrate brings the schema up to date and marks the file as ours. Each migration is one transaction: a crash in between
 // leaves the schema at a version.
-func migrate(ctx context.Context, db *sql.DB) error {
+func migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 	dir, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return fmt.Errorf("opening the embedded migrations: %w", err)
@@ -29,7 +30,11 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return fmt.Errorf("reading the migrations: %w", err)
 	}
-	if _, err := p.Up(ctx); err != nil {
+	done, err := p.Up(ctx)
+	for _, m := range done {
+		log.Info("database migrated", "schema", m.Source.Version, "took", m.Duration)
+	}
+	if err != nil {
 		return fmt.Errorf("migrating the database: %w", err)
 	}
 	return nil

@@ -86,7 +86,7 @@ func (db *DB) open(ctx context.Context) (err error) {
 		return fmt.Errorf("opening database %q: %w", db.path, err)
 	}
 	db.writer.SetMaxOpenConns(1)
-	if err := migrate(ctx, db.writer); err != nil {
+	if err := migrate(ctx, db.writer, db.log); err != nil {
 		return err
 	}
 	if db.reader, err = sql.Open("sqlite", readDSN(db.path)); err != nil {

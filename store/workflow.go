@@ -224,15 +224,15 @@ func (db *DB) putWhole(tx *txn, w *workflow.Workflow, entries []workflow.Entry) 
 	return db.appendJournal(tx, seq, entries)
 }
 
-// SaveProgress keeps how far a running step is.
+// SaveProgress keeps how far a step is, while it runs: one that came late does not overwrite the end.
 func (db *DB) SaveProgress(ctx context.Context, workflowID, stepID string, p workflow.Progress) error {
 	doc, err := encode(&p)
 	if err != nil {
 		return err
 	}
 	return db.write(ctx, func(tx *txn) error {
-		_, err := tx.Exec("UPDATE workflow_steps SET progress = ? WHERE seq = (SELECT seq FROM workflows WHERE id = ?) AND id = ?",
-			doc, workflowID, stepID)
+		_, err := tx.Exec(`UPDATE workflow_steps SET progress = ? WHERE seq = (SELECT seq FROM workflows WHERE id = ?) AND id = ?
+			AND json_extract(doc, '$.state') = ?`, doc, workflowID, stepID, workflow.StepRunning)
 		return err
 	})
 }

@@ -256,6 +256,6 @@ type Store interface {
 	// ReopenWorkflow makes a failed workflow active again (Retry); a Conflict when the machine has another.
 	ReopenWorkflow(ctx context.Context, w *Workflow, change func(*app.Machine) error, entries ...Entry) error
 	Journal(ctx context.Context, workflowID string) ([]Entry, error)
-	// SaveProgress is best effort: it may be lost in a crash.
+	// SaveProgress is best effort: it may be lost in a crash. It changes nothing unless the step is running.
 	SaveProgress(ctx context.Context, workflowID, stepID string, p Progress) error
 }

@@ -264,7 +264,7 @@ func (s *Memory) SaveProgress(_ context.Context, workflowID, stepID string, p wo
 	}
 	w := decode[workflow.Workflow](b)
 	for i := range w.Steps {
-		if w.Steps[i].ID == stepID {
+		if w.Steps[i].ID == stepID && w.Steps[i].State == workflow.StepRunning {
 			w.Steps[i].Progress = &p
 		}
 	}

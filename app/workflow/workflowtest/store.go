@@ -336,16 +336,18 @@ func journal(t *testing.T, s Backend) {
 
 func progress(t *testing.T, s Backend) {
 	machine(t, s, "m1")
-	w := create(t, s, flow("wf-1", "m1"))
+	w := flow("wf-1", "m1")
+	w.Steps[1].State = workflow.StepRunning
+	create(t, s, w)
 	p := workflow.Progress{Phase: "write", Done: 5, Total: 10, Unit: "bytes", Rate: 1.5, ETA: 3.25, At: w.Created}
-	for _, id := range []string{"two", "nobody"} {
+	for _, id := range []string{"two", "one", "nobody"} {
 		if err := s.SaveProgress(t.Context(), "wf-1", id, p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got := get(t, s, "wf-1")
 	if got.Steps[0].Progress != nil {
-		t.Error("another step got the progress")
+		t.Error("a step that is not running got progress")
 	}
 	same(t, got.Steps[1].Progress, p)
 	w.Steps[1].Progress = nil
