@@ -180,27 +180,46 @@ func (s *Service) BySession(ctx context.Context, cookie string) (*Identity, erro
 	if len(cookie) != 43 {
 		return nil, out
 	}
-	sess, err := s.store.Session(ctx, digest(cookie))
-	if app.CodeOf(err) == app.NotFound {
-		return nil, out
-	} else if err != nil {
-		return nil, err
-	}
-	now := s.now()
-	if !now.Before(sess.Expires) || now.Sub(sess.Seen) >= SessionIdle {
-		return nil, firstOf(s.store.DeleteSession(ctx, sess.ID), out)
-	}
-	u, err := s.active(ctx, sess.UserID, out)
+	who, sess, err := s.session(ctx, digest(cookie), out)
 	if err != nil {
 		return nil, err
 	}
-	if now.Sub(sess.Seen) >= seenEvery {
+	if now := s.now(); now.Sub(sess.Seen) >= seenEvery {
 		sess.Seen = now.UTC()
 		if err := s.store.PutSession(ctx, sess); err != nil {
 			return nil, fmt.Errorf("renewing the session: %w", err)
 		}
 	}
-	return &Identity{User: *u, Permissions: PermissionsOf(u.Role), SessionID: sess.ID}, nil
+	return who, nil
+}
+
+// session finds a live session by its id, without renewing it; one that has ended is removed and gives otherwise.
+func (s *Service) session(ctx context.Context, id string, otherwise error) (*Identity, *app.Session, error) {
+	sess, err := s.store.Session(ctx, id)
+	if app.CodeOf(err) == app.NotFound {
+		return nil, nil, otherwise
+	} else if err != nil {
+		return nil, nil, err
+	}
+	if now := s.now(); !now.Before(sess.Expires) || now.Sub(sess.Seen) >= SessionIdle {
+		return nil, nil, firstOf(s.store.DeleteSession(ctx, sess.ID), otherwise)
+	}
+	u, err := s.active(ctx, sess.UserID, otherwise)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Identity{User: *u, Permissions: PermissionsOf(u.Role), SessionID: sess.ID}, sess, nil
+}
+
+// Still looks at an identity once more, for requests that last: what they may do now, or Unauthenticated when the session
+// or the token has ended since. Watching does not renew a session.
+func (s *Service) Still(ctx context.Context, who *Identity) (*Identity, error) {
+	out := app.Errorf(app.Unauthenticated, "not-logged-in", "the session has ended").Do("log in")
+	if who.Token == nil {
+		fresh, _, err := s.session(ctx, who.SessionID, out)
+		return fresh, err
+	}
+	return s.token(ctx, who.Token.Hash, out)
 }
 
 // ByToken finds who an API token acts for, with the token's permissions as far as the owner still holds them.
@@ -210,24 +229,32 @@ func (s *Service) ByToken(ctx context.Context, token string) (*Identity, error) 
 	if len(token) != len(TokenPrefix)+43 || !strings.HasPrefix(token, TokenPrefix) {
 		return nil, out
 	}
-	t, err := s.store.TokenByHash(ctx, digest(token))
-	if app.CodeOf(err) == app.NotFound {
-		return nil, out
-	} else if err != nil {
-		return nil, err
-	}
-	now := s.now()
-	if !now.Before(t.Expires) {
-		return nil, out
-	}
-	u, err := s.active(ctx, t.UserID, out)
+	who, err := s.token(ctx, digest(token), out)
 	if err != nil {
 		return nil, err
 	}
-	if now.Sub(t.LastUsed) >= seenEvery {
-		if err := s.store.TouchToken(ctx, t.ID, now.UTC()); err != nil {
+	if now := s.now(); now.Sub(who.Token.LastUsed) >= seenEvery {
+		if err := s.store.TouchToken(ctx, who.Token.ID, now.UTC()); err != nil {
 			return nil, fmt.Errorf("noting the token's use: %w", err)
 		}
+	}
+	return who, nil
+}
+
+// token finds who a token's digest acts for; otherwise when it has ended.
+func (s *Service) token(ctx context.Context, hash string, otherwise error) (*Identity, error) {
+	t, err := s.store.TokenByHash(ctx, hash)
+	if app.CodeOf(err) == app.NotFound {
+		return nil, otherwise
+	} else if err != nil {
+		return nil, err
+	}
+	if !s.now().Before(t.Expires) {
+		return nil, otherwise
+	}
+	u, err := s.active(ctx, t.UserID, otherwise)
+	if err != nil {
+		return nil, err
 	}
 	return &Identity{User: *u, Permissions: intersect(PermissionsOf(u.Role), t.Permissions), Token: t}, nil
 }

@@ -326,3 +326,43 @@ func TestPasswordsAndHashesStayInside(t *testing.T) {
 		}
 	}
 }
+
+// What lasts, such as a stream, ends with its session, and does not keep it alive.
+func TestWatchingEndsWithTheSession(t *testing.T) {
+	b, ctx := newBench(t), t.Context()
+	b.user(t, "root", app.RoleAdmin)
+	b.user(t, "alice", app.RoleOperator)
+	who := b.login(t, "alice").Identity
+	role := app.RoleViewer
+	if _, err := b.UpdateUser(ctx, "root", "alice", access.UserChange{Role: &role}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := b.Still(ctx, who); err != nil || again.Can(app.PermMachinesWrite) {
+		t.Errorf("%+v, %v", again, err)
+	}
+	for range 11 {
+		b.add(time.Hour)
+		if _, err := b.Still(ctx, who); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.add(time.Hour)
+	_, err := b.Still(ctx, who)
+	wants(t, err, app.Unauthenticated, "not-logged-in")
+	value, tok, err := b.CreateToken(ctx, b.login(t, "root").Identity, "ci", []app.Permission{app.PermEventsRead}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := b.ByToken(ctx, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Still(ctx, id); err != nil {
+		t.Error(err)
+	}
+	if err := b.store.DeleteToken(ctx, tok.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.Still(ctx, id)
+	wants(t, err, app.Unauthenticated, "not-logged-in")
+}

@@ -150,7 +150,7 @@ func (s *Stream) event(e app.Event) error {
 	return s.write(id + "data: " + string(b) + "\n\n")
 }
 
-// follow sends what the subscription brings, skipping what was sent before, until the reader goes.
+// follow sends what the subscription brings, skipping what was sent before, until the reader goes or may no longer read.
 func (s *Stream) follow(c *Call, sub *event.Subscription, last int64) error {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
@@ -160,7 +160,12 @@ func (s *Stream) follow(c *Call, sub *event.Subscription, last int64) error {
 		case <-c.Done():
 			return nil
 		case <-ping.C:
-			err = s.Ping()
+			if c.Who, err = c.a.Access.Still(c, c.Who); err == nil {
+				err = c.Who.Need(app.PermEventsRead)
+			}
+			if err == nil {
+				err = s.Ping()
+			}
 		case e := <-sub.C:
 			if e.ID > 0 && e.ID <= last {
 				continue
@@ -168,7 +173,7 @@ func (s *Stream) follow(c *Call, sub *event.Subscription, last int64) error {
 			err = s.event(e)
 		}
 		if err != nil {
-			return nil // the reader has gone
+			return nil // the reader has gone, or may read no more
 		}
 	}
 }

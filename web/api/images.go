@@ -29,7 +29,7 @@ func (a *API) imageRoutes() []Route {
 	return []Route{
 		on(Route{ID: "images.list", Method: "GET", Path: "/api/v1/images", Permission: app.PermImagesRead, Summary: "List images.", CLI: CLI{"image", "list"}}, a.listImages),
 		on(Route{ID: "images.import", Method: "POST", Path: "/api/v1/images", Permission: app.PermImagesWrite, Status: http.StatusAccepted,
-			Summary: "Import an image from a URL, or from a file on the appliance.", CLI: CLI{"image", "import"}}, a.importImage),
+			Summary: "Import an image from a URL or, with compute:settings:write, from a file on the appliance.", CLI: CLI{"image", "import"}}, a.importImage),
 		on(Route{ID: "images.upload", Method: "PUT", Path: "/api/v1/images/{name}", Permission: app.PermImagesWrite, Raw: true, Status: http.StatusCreated,
 			Summary: "Upload an image: the body is the image, its length is declared.",
 			Headers: []Param{{"Content-Digest", "string", "sha-256=:BASE64: of the body (RFC 9530)"}, {"Bcd-Image-Format", "string", "raw, qcow2, raw.gz, raw.xz or raw.zst; absent: told by its first bytes"}},

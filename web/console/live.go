@@ -85,14 +85,8 @@ func (q *request) send(s *api.Stream, sent map[string]string, parts []fragment) 
 
 // again asks who the reader is once more: a session that ended must not go on watching.
 func (q *request) again() error {
-	if q.Who == nil || q.Who.SessionID == "" {
-		return nil
-	}
-	k, err := q.r.Cookie(api.CookieName)
-	if err != nil {
-		return err
-	}
-	q.Who, err = q.c.api.Access.BySession(q, k.Value)
+	who, err := q.c.api.Access.Still(q, q.Who)
+	q.Who = who
 	return err
 }
 

@@ -17,11 +17,27 @@ type Page struct {
 	Notice   string // what was just done
 	Err      *app.Error
 	Form     url.Values // what was sent, when Err refused it
+	Scope    string     // of the form now rendered: tells apart the fields of several forms on a page
 	Refresh  bool       // without script, load again every few seconds
 }
 
 // Can reports whether the reader holds a permission.
 func (p Page) Can(perm app.Permission) bool { return p.Who.Can(perm) }
+
+// scope gives the page one of its forms sees: ids of its own, and what was sent only if it was sent from this form.
+func (p Page) scope(name string, mine bool) Page {
+	p.Scope = name + "-"
+	if !mine {
+		p.Form, p.Err = nil, nil
+	}
+	return p
+}
+
+// sent reports whether the form of a name was sent.
+func (p Page) sent(form string) bool { return p.Form.Get("form") == form }
+
+func (p Page) field(name string) string { return "f-" + p.Scope + name }
+func (p Page) under(name string) string { return "h-" + p.Scope + name }
 
 // Val is what a field shows: what was sent before, else the standard.
 func (p Page) Val(name, standard string) string {
