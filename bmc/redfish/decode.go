@@ -126,8 +126,11 @@ func cleanTag(s string) string {
 	return strings.Replace(s, `-gzip"`, `"`, 1)
 }
 
-// maxRepairs bounds the wrong members repaired in one document before it counts as unreadable.
-const maxRepairs = 64
+// Bounds on one document before it counts as unreadable: wrong members repaired, and bytes decoded doing so.
+const (
+	maxRepairs     = 64
+	maxRepairBytes = 8 << 20
+)
 
 // decode reads a document into a gofish type. A member of the wrong JSON type is converted when it means the same ("96"
 // for 96, 12345 for "12345") and dropped when it does not ("N/A" for a number); each dropped member is named in the
@@ -139,9 +142,10 @@ func decode[T any](d *document) (T, []string) {
 	}
 	body, _ := copyJSON(d.body).(map[string]any)
 	var dropped []string
+	work := 0
 	for range maxRepairs {
 		b, err := json.Marshal(body)
-		if err != nil {
+		if work += len(b); err != nil || work > maxRepairBytes {
 			break
 		}
 		var out T

@@ -78,8 +78,8 @@ func (d *Driver) release(key string, c *conn, err error) {
 		case driver.CodeAuthFailed:
 			c.dead = true
 			d.deny(key)
-		case driver.CodePinMismatch, driver.CodeUntrusted, driver.CodeUnreachable:
-			c.dead = true
+		case driver.CodePinMismatch, driver.CodeUntrusted:
+			c.dead = true // one that is unreachable keeps its session, which may still hold when it is back
 		}
 	}
 	if c.users > 0 {
