@@ -2,6 +2,7 @@ package driver
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,7 +129,9 @@ func (s *configSchema) validate(config json.RawMessage) []Issue {
 	}
 	var issues []Issue
 	collect(invalid, &issues)
-	slices.SortStableFunc(issues, func(a, b Issue) int { return strings.Compare(a.Pointer, b.Pointer) })
+	slices.SortFunc(issues, func(a, b Issue) int {
+		return cmp.Or(strings.Compare(a.Pointer, b.Pointer), strings.Compare(a.Message, b.Message))
+	})
 	issues = slices.Compact(issues)
 	return issues[:min(len(issues), maxIssues)]
 }
@@ -152,12 +155,12 @@ func issueOf(e *jsonschema.ValidationError) Issue {
 		if len(k.Missing) == 1 {
 			return Issue{Pointer: pointer(append(slices.Clone(e.InstanceLocation), k.Missing[0])), Message: "is missing"}
 		}
-		at.Message = "these are missing: " + strings.Join(k.Missing, ", ")
+		at.Message = "these are missing: " + sortedList(k.Missing)
 	case *kind.AdditionalProperties:
 		if len(k.Properties) == 1 {
 			return Issue{Pointer: pointer(append(slices.Clone(e.InstanceLocation), k.Properties[0])), Message: "is not known to this driver"}
 		}
-		at.Message = "these are not known to this driver: " + clip(strings.Join(k.Properties, ", "))
+		at.Message = "these are not known to this driver: " + sortedList(k.Properties)
 	case *kind.Type:
 		at.Message = fmt.Sprintf("must be %s, not %s", strings.Join(words(k.Want), " or "), words([]string{k.Got})[0])
 	case *kind.Enum:
@@ -180,6 +183,11 @@ func issueOf(e *jsonschema.ValidationError) Issue {
 		at.Message = fmt.Sprintf("does not fit (%s)", strings.Join(e.ErrorKind.KeywordPath(), "/"))
 	}
 	return at
+}
+
+// sortedList joins names for a message.
+func sortedList(names []string) string {
+	return clip(strings.Join(slices.Sorted(slices.Values(names)), ", "))
 }
 
 // words turns JSON Schema types into what people call them.
