@@ -72,6 +72,26 @@ func TestStepsRunInOrderAndPassOnWhatTheyLearned(t *testing.T) {
 	})
 }
 
+func TestLargeResults(t *testing.T) {
+	for size, reason := range map[int]string{1 << 20: "", 5 << 20: "too-large"} {
+		in(t, func(t *testing.T, b *bench) {
+			b.kind("inventory", func(context.Context, workflow.StepContext) (any, error) { return strings.Repeat("x", size), nil })
+			e := b.engine()
+			defer b.run(e)()
+			w := b.wait(e, b.start(e, "m1", step("inventory")).ID)
+			if reason != "" {
+				b.want(w, workflow.Failed, reason)
+				return
+			}
+			b.want(w, workflow.Done, "")
+			entries, _ := e.Journal(t.Context(), w.ID)
+			if len(w.Steps[0].Result) != size+2 || string(entries[1].Data) != fmt.Sprintf(`{"bytes":%d}`, size+2) {
+				t.Errorf("result of %d bytes, journal %s", len(w.Steps[0].Result), entries[1].Data)
+			}
+		})
+	}
+}
+
 func TestStartRefuses(t *testing.T) {
 	in(t, func(t *testing.T, b *bench) {
 		b.kind("one", untilEnd)

@@ -101,8 +101,6 @@ func (r *run) turn() error {
 		return r.save(func(w *Workflow) (int, []Entry, error) { w.Cursor++; return w.Cursor - 1, nil, nil })
 	case StepFailed:
 		return r.finish(Failed)
-	case StepInterrupted:
-		return r.interrupt(s.Error)
 	default:
 		return r.step(w.Cursor)
 	}

@@ -92,13 +92,25 @@ func (r *run) succeed(i int, result json.RawMessage) error {
 			s.Progress = &last
 		}
 		w.Cursor = i + 1
-		return i, []Entry{entry(s, "result", result)}, nil
+		return i, []Entry{entry(s, "result", brief(result))}, nil
 	})
 	if err == nil {
 		w := r.snapshot()
 		r.e.tell("workflow.step", "info", &w, &w.Steps[i], "%s: done", w.Steps[i].Title)
 	}
 	return err
+}
+
+// brief is what the journal keeps of a result: the step has the whole of it.
+func brief(result json.RawMessage) any {
+	const limit = 4 << 10
+	switch {
+	case len(result) == 0:
+		return nil
+	case len(result) > limit:
+		return map[string]int{"bytes": len(result)}
+	}
+	return result
 }
 
 func (r *run) fail(i int, why *app.Error) error {
