@@ -123,7 +123,7 @@ func (g *grub) expandText(s string) string {
 		return s
 	}
 	var b strings.Builder
-	for i := 0; i < len(s) && b.Len() < 64<<10; {
+	for i := 0; i < len(s) && b.Len() < maxValue && g.spent < maxSpent; {
 		if s[i] != '$' {
 			b.WriteByte(s[i])
 			i++
@@ -131,7 +131,9 @@ func (g *grub) expandText(s string) string {
 		}
 		p, n := lexVar(s[i:])
 		if p.isVar {
-			b.WriteString(g.value(p.text))
+			v := g.value(p.text)
+			g.spent += len(v)
+			b.WriteString(v)
 		} else {
 			b.WriteString(p.text)
 		}

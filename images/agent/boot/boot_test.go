@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/better-compute/bcd/app"
 )
@@ -294,11 +295,33 @@ func FuzzGRUB(f *testing.F) {
 	f.Add(debian("1>1"))
 	f.Add("menuentry a { linux ($root)/k root=1; initrd /i }\nset default=a\n")
 	f.Add("if [ -z $x -o ! -f /a ]; then blscfg; elif true; then search --set=a -f /k; fi")
+	f.Add("set a=$a$a$a$a; function g { set a=$a$a; g; g; }; g")
+	p := tree(f, 1, rootUUID, "root", map[string]string{"k": "K", "loader/entries/a.conf": "linux /k\noptions root=$a\n"})
 	f.Fuzz(func(t *testing.T, s string) {
-		p := tree(t, 1, rootUUID, "root", map[string]string{"grub/grub.cfg": s})
-		e, err := find([]*partition{p}, "bios", quiet)
-		if err == nil && e.kernel == "" {
+		nodes, err := parse(s)
+		if err != nil {
+			return
+		}
+		g := newGRUB([]*partition{p}, p, "/grub/grub.cfg", "bios", quiet)
+		if _, err := g.run(nodes); err != nil {
+			return
+		}
+		if e, err := g.chosen(); err == nil && e.kernel == "" {
 			t.Errorf("an entry without a kernel: %+v", e)
 		}
 	})
+}
+
+func TestScriptsThatGrow(t *testing.T) {
+	grow := "set a=xxxxxxxxxxxxxxxx\nfunction g { set a=$a$a$a$a; if [ -n \"$a\" ]; then set b=\"$a $a $a\"; fi; }\n" + strings.Repeat("g\n", 20000)
+	for name, cfg := range map[string]string{"doubling": grow, "one word": "set a=" + strings.Repeat("x", 8000) + "\nset b=" + strings.Repeat("$a", 200000)} {
+		p := tree(t, 1, rootUUID, "", map[string]string{"grub/grub.cfg": cfg})
+		start := time.Now()
+		if _, err := find([]*partition{p}, "bios", quiet); err == nil {
+			t.Error(name + ": found an entry")
+		}
+		if d := time.Since(start); d > 20*time.Second {
+			t.Errorf("%s took %s", name, d)
+		}
+	}
 }

@@ -37,6 +37,7 @@ type grub struct {
 
 	found entry // by linux and initrd
 	steps int
+	spent int
 	depth int
 	args  []string // of the function that runs
 }
@@ -104,6 +105,7 @@ func (g *grub) source(name string) error {
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
+	g.spent += len(b)
 	nodes, err := parse(string(b))
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -122,7 +124,7 @@ func (g *grub) run(nodes []node) (ok bool, err error) {
 	defer func() { g.depth-- }()
 	ok = true
 	for i := range nodes {
-		if g.steps++; g.steps > maxSteps {
+		if g.steps++; g.steps > maxSteps || g.spent > maxSpent {
 			return false, fmt.Errorf("%w: it does not come to an end", errScript)
 		}
 		if ok, err = g.statement(&nodes[i]); err != nil {
@@ -201,6 +203,7 @@ func (g *grub) addItem(args []string, body []node) {
 }
 
 // expand gives the words after variables were put in. Unquoted variables are split at white space, and vanish when empty.
+// What a variable can grow to by being put into itself is bounded.
 func (g *grub) expand(words command) []string {
 	var out []string
 	for _, w := range words {
@@ -210,27 +213,26 @@ func (g *grub) expand(words command) []string {
 			if p.isVar {
 				v = g.value(p.text)
 			}
+			if g.spent += len(v); g.spent > maxSpent {
+				return nil
+			}
 			if !p.isVar || p.quoted {
-				cur, have = cur+v, true
+				cur, have = clip(cur+v, maxValue), true
 				continue
 			}
-			fields := strings.Fields(v)
-			for i, f := range fields {
+			for i, f := range strings.Fields(v) {
 				if i > 0 {
 					out, cur = append(out, cur), ""
 				}
-				cur, have = cur+f, true
+				cur, have = clip(cur+f, maxValue), true
 			}
 		}
-		if have && len(out) < 4096 {
-			out = append(out, clipped(cur))
+		if have {
+			out = append(out, cur)
 		}
 	}
 	return out
 }
-
-// clipped bounds what a variable can grow to by being put into itself.
-func clipped(s string) string { return s[:min(len(s), 64<<10)] }
 
 func (g *grub) value(name string) string {
 	if n, err := strconv.Atoi(name); err == nil {

@@ -4,9 +4,11 @@ import "fmt"
 
 // Limits of a script.
 const (
-	maxScript = 1 << 20 // bytes
-	maxDepth  = 32      // of blocks in blocks and calls in calls
-	maxSteps  = 50000   // commands run
+	maxScript = 1 << 20  // bytes
+	maxDepth  = 32       // of blocks in blocks and calls in calls
+	maxSteps  = 20000    // commands run
+	maxSpent  = 16 << 20 // bytes of files read and words made, over the whole run
+	maxValue  = 8 << 10  // bytes of one word or variable
 )
 
 // node is a statement: a plain command, or one with blocks.
