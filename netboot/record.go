@@ -42,6 +42,9 @@ func (s *Server) record(kind, level, machine, message string, data any) {
 // recordDHCP passes an exchange on, and reports netbooting machines that are nobody's.
 func (s *Server) recordDHCP(x dhcp.Exchange) {
 	machine := s.clients.machineOf(x.MAC)
+	if machine == "" && !s.strangers.allow(s.cfg.Clock()) {
+		return
+	}
 	s.record(x.Kind, x.Level, machine, x.Message, x)
 	if machine != "" || x.Stage == bootfile.StageOS || (x.Kind != "dhcp.offer" && x.Kind != "dhcp.heard") || !s.discovers(x.Subnet) {
 		return

@@ -66,6 +66,8 @@ type Server struct {
 	clients *tracker
 	changed chan struct{}
 
+	strangers limiter // of what is recorded of clients that are nobody's machine
+
 	mu      sync.Mutex // protects what follows
 	subnets []app.Subnet
 	status  map[string]Status

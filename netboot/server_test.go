@@ -199,7 +199,9 @@ func TestLoaderIsChainedOnce(t *testing.T) {
 func TestDiscoveriesAreReported(t *testing.T) {
 	port := node(KindDisk)
 	s, e, _ := local(t, port)
+	s.mu.Lock()
 	s.subnets = []app.Subnet{labSubnet("x", "off")}
+	s.mu.Unlock()
 	s.clients.machine(nodeMAC, "m-1")
 	for _, x := range []dhcp.Exchange{
 		{Kind: "dhcp.heard", MAC: "00:00:5e:00:53:09", Subnet: "net-lab", Stage: bootfile.StageFirmware, Arch: "x64", Vendor: "<script>"},
@@ -256,6 +258,26 @@ func TestScriptWithoutMACFindsTheClientByItsLease(t *testing.T) {
 	body := s.script(t.Context(), httpboot.ScriptRequest{Remote: netip.MustParseAddr("192.0.2.77"), Base: "http://192.0.2.1:8080"})
 	if !strings.Contains(body, "sanboot") {
 		t.Error("an address without a lease was taken for a machine")
+	}
+}
+
+func TestStrangersCannotFloodTheLog(t *testing.T) {
+	var l limiter
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	passed := func(n int) (out int) {
+		for range n {
+			if l.allow(now) {
+				out++
+			}
+		}
+		return out
+	}
+	if n := passed(10000); n != strangersBurst {
+		t.Errorf("%d passed at once", n)
+	}
+	now = now.Add(time.Second)
+	if n := passed(10000); n != strangersPerSec {
+		t.Errorf("%d passed a second later", n)
 	}
 }
 

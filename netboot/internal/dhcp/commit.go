@@ -58,10 +58,10 @@ func (c *committer) run(ctx context.Context) {
 		if batch == nil {
 			return
 		}
-		err := c.write(ctx, batch)
+		errs := c.writeEach(ctx, batch)
 		done <- func() {
-			for _, ch := range batch {
-				ch.then(err)
+			for i, ch := range batch {
+				ch.then(errs[i])
 			}
 		}
 	}
@@ -85,6 +85,19 @@ func (c *committer) next(ctx context.Context) []change {
 		}
 	}
 	return batch
+}
+
+// writeEach writes a batch in one transaction. When that fails each change is tried by itself, so that one that the
+// store refuses, as of a subnet that was just deleted, does not take the others with it.
+func (c *committer) writeEach(ctx context.Context, batch []change) []error {
+	errs := make([]error, len(batch))
+	err := c.write(ctx, batch)
+	for i := range batch {
+		if errs[i] = err; err != nil && len(batch) > 1 {
+			errs[i] = c.write(ctx, batch[i:i+1])
+		}
+	}
+	return errs
 }
 
 func (c *committer) write(ctx context.Context, batch []change) error {

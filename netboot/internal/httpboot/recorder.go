@@ -13,6 +13,7 @@ type recorder struct {
 	status int
 	bytes  int64
 	size   int64
+	name   string // the path, fit to be recorded
 }
 
 // WriteHeader notes the status.
@@ -51,7 +52,7 @@ func (r *recorder) transfer(req *http.Request) Transfer {
 		r.status = http.StatusOK
 	}
 	return Transfer{
-		Method: clip(req.Method), Path: clip(req.URL.Path), Remote: remoteOf(req), Status: r.status, Bytes: r.bytes, Size: r.size,
+		Method: clip(req.Method), Path: r.name, Remote: remoteOf(req), Status: r.status, Bytes: r.bytes, Size: r.size,
 		Took: time.Since(r.start), Agent: clip(req.UserAgent()),
 	}
 }

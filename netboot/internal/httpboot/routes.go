@@ -127,7 +127,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", "5")
 		fail(w, http.StatusServiceUnavailable, "try again")
 	default:
-		s.cfg.Log.Error("answering boot request failed", "path", r.URL.Path, "error", err)
+		s.cfg.Log.Error("answering boot request failed", "error", err)
 		fail(w, http.StatusInternalServerError, "this failed")
 	}
 }

@@ -100,7 +100,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // ServeHTTP finds what a path means. It never redirects.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p, ok := resolve(r)
-	rec := &recorder{ResponseWriter: w, start: time.Now()}
+	rec := &recorder{ResponseWriter: w, start: time.Now(), name: s.public(p)}
 	quiet := false
 	switch {
 	case !ok:
@@ -118,6 +118,23 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !quiet || rec.status >= 400 {
 		s.cfg.Record(rec.transfer(r))
 	}
+}
+
+// public is the path as it may be recorded: without the key of boot data and without what a handler's path holds, both
+// of which open something. A path that was not accepted may hold either in some disguise.
+func (s *Server) public(p string) string {
+	if p == "" {
+		return "(not accepted)"
+	}
+	for _, h := range s.cfg.Handlers {
+		if under(p, h.Prefix) {
+			return h.Prefix
+		}
+	}
+	if key, ok := bootDataKey(p); ok {
+		return strings.Replace(p, key, "KEY", 1)
+	}
+	return clip(p)
 }
 
 func (s *Server) handler(p string) http.Handler {

@@ -200,6 +200,17 @@ func TestRecords(t *testing.T) {
 	if x := f.last(); x.Bytes != int64(len(big)) || x.Size != x.Bytes || x.Status != 200 || x.Agent != "iPXE/1.0" || !x.Remote.IsLoopback() {
 		t.Errorf("recorded %+v", x)
 	}
+	f.raw(t, "GET", "/boot/k3y/bootdata.cpio")
+	if x := f.last(); x.Path != "/boot/KEY/bootdata.cpio" {
+		t.Errorf("the key of boot data was recorded: %+v", x)
+	}
+	for _, target := range []string{"/phone-home/s3cret", "//phone-home/s3cret", "/phone-home/s3cret/../x", "//phone-home/s3cret/..%2fx"} {
+		f.raw(t, "GET", target)
+		if x := f.last(); strings.Contains(x.Path, "s3cret") {
+			t.Errorf("the secret in %s was recorded: %+v", target, x)
+		}
+	}
+	f.raw(t, "GET", "/images/pack")
 	f.raw(t, "GET", "/quiet/sub/x")
 	if x := f.last(); x.Path != "/images/pack" {
 		t.Errorf("a quiet mount recorded %+v", x)

@@ -23,7 +23,7 @@ const (
 	maxWait      = 10 * time.Second // for one of them to end
 	maxBlock     = 1468             // bytes of data that fit an Ethernet frame
 	timeout      = time.Second      // for one acknowledgement
-	retries      = 8
+	retries      = 6
 )
 
 // Transfer is one finished request.
@@ -89,7 +89,7 @@ func (s *Server) read(ctx context.Context) func(string, io.ReaderFrom) error {
 			return errors.New("the server is busy")
 		}
 		start := time.Now()
-		err := s.send(&t, out, rf)
+		err := s.send(ctx, &t, out, rf)
 		t.Took = time.Since(start)
 		if t.Err = err; !isProbe(err) {
 			s.cfg.Record(t)
@@ -98,7 +98,7 @@ func (s *Server) read(ctx context.Context) func(string, io.ReaderFrom) error {
 	}
 }
 
-func (s *Server) send(t *Transfer, out tftp.OutgoingTransfer, rf io.ReaderFrom) (err error) {
+func (s *Server) send(ctx context.Context, t *Transfer, out tftp.OutgoingTransfer, rf io.ReaderFrom) (err error) {
 	name := cleanName(t.Name)
 	if !strings.HasSuffix(t.Name, name) {
 		s.cfg.Log.Info("correcting file name", "asked", t.Name, "served", name, "client", t.Remote)
@@ -120,12 +120,23 @@ func (s *Server) send(t *Transfer, out tftp.OutgoingTransfer, rf io.ReaderFrom) 
 			err = fmt.Errorf("answering the client's options: %v", p)
 		}
 	}()
-	t.Bytes, err = rf.ReadFrom(onlyReader{f})
+	t.Bytes, err = rf.ReadFrom(untilDone{ctx, f})
 	return err
 }
 
-// onlyReader hides Seek: the size is known, and files need not be able to.
-type onlyReader struct{ io.Reader }
+// untilDone reads until its context ends. It hides Seek: the size is known, and files need not be able to.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+// Read reads from the file.
+func (u untilDone) Read(b []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, errors.New("the server is stopping")
+	}
+	return u.r.Read(b)
+}
 
 // isProbe reports a client that asked for the size and stopped there, as EDK2 does before it fetches a file: it answers
 // the option acknowledgement, block 0, with an error.
