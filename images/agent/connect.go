@@ -95,7 +95,9 @@ func (a *Agent) trade(ctx context.Context, host Host, nonce string, found *agent
 			a.cfg.Log.Error("the appliance refused this boot", "error", err)
 			return nil, nil
 		}
-		a.cfg.Log.Warn("waiting for the appliance", "error", err)
+		if b.tell() {
+			a.cfg.Log.Warn("waiting for the appliance", "error", err)
+		}
 		if !wait(ctx, b.next()) {
 			return nil, nil
 		}

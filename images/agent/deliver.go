@@ -26,7 +26,9 @@ func (a *Agent) deliver(ctx context.Context) {
 			return
 		}
 		if err != nil && (!session.Final(err) || app.CodeOf(err) == app.Unauthenticated) {
-			a.cfg.Log.Warn("a result waits for the appliance", "key", s.Key, "error", err)
+			if b.tell() {
+				a.cfg.Log.Warn("a result waits for the appliance", "key", s.Key, "error", err)
+			}
 			if !wait(ctx, b.next()) {
 				return
 			}

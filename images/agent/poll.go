@@ -26,7 +26,9 @@ func (a *Agent) poll(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			a.cfg.Log.Warn("the appliance does not answer", "error", err)
+			if b.tell() {
+				a.cfg.Log.Warn("the appliance does not answer", "error", err)
+			}
 			wait(ctx, b.next())
 			continue
 		}

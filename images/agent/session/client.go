@@ -92,6 +92,9 @@ func Over(err error) bool {
 // Final reports whether err is the site's considered refusal of the request itself: sending it again changes nothing.
 // Everything else (the site or the way to it is down, or busy, or broken) is worth another try.
 func Final(err error) bool {
+	if e, ok := app.AsError(err); ok && e.Retry {
+		return false
+	}
 	switch app.CodeOf(err) {
 	case app.InvalidInput, app.Conflict, app.Forbidden, app.NotFound, app.TooLarge:
 		return true

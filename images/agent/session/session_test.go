@@ -154,6 +154,7 @@ func TestAnswers(t *testing.T) {
 		{401, `{"error":{"code":"UNAUTHENTICATED","reason":"session-unknown","message":"m"}}`, "session-unknown", true},
 		{409, `{"code":"CONFLICT","reason":"boot-token-reused","message":"m"}`, "boot-token-reused", true},
 		{500, `{"error":{"code":"INTERNAL","message":"id 1"}}`, "", false},
+		{400, `{"error":{"code":"INVALID_INPUT","reason":"malformed-request","message":"cut off","retryable":true}}`, "malformed-request", false},
 		{503, `<html>`, "site-refused", false},
 		{302, ``, "site-refused", false},
 		{404, `nothing`, "site-refused", true},
