@@ -54,6 +54,7 @@ type live struct {
 	pending  map[string]agentv1.SignedCommand
 	sent     map[string]bool
 	cancel   map[string]bool
+	rerun    map[string]bool // ordered again after the agent lost the attempt in a restart of its own
 	progress map[string]func(agentv1.ProgressReport)
 	polled   bool          // since this process started
 	alarm    error         // somebody else came with this session's token
@@ -149,7 +150,7 @@ func (s *Service) event(level, kind, machine, workflow, msg string) {
 func newLive() *live {
 	return &live{
 		attempts: map[string]agentv1.AttemptState{}, pending: map[string]agentv1.SignedCommand{}, sent: map[string]bool{},
-		cancel: map[string]bool{}, progress: map[string]func(agentv1.ProgressReport){}, changed: make(chan struct{}),
+		cancel: map[string]bool{}, rerun: map[string]bool{}, progress: map[string]func(agentv1.ProgressReport){}, changed: make(chan struct{}),
 	}
 }
 

@@ -26,11 +26,10 @@ func (s *Service) Deliver(ctx context.Context, c workflow.Command, progress func
 	if err != nil {
 		return nil, err
 	}
-	signed, err := s.signed(c, ses.ID)
+	l, err := s.enqueue(ses.ID, c, progress)
 	if err != nil {
 		return nil, err
 	}
-	l := s.enqueue(ses.ID, c.Key, signed, progress)
 	defer s.forget(l, c.Key)
 	for {
 		s.mu.Lock()
@@ -47,7 +46,7 @@ func (s *Service) Deliver(ctx context.Context, c workflow.Command, progress func
 		case <-changed:
 			now, err := s.cfg.Store.AgentSession(ctx, ses.ID)
 			if err == nil && !now.Ended.IsZero() {
-				return nil, app.Errorf(app.Unavailable, "agent-session-over", "the agent's boot ended while %s was under way", c.Kind).
+				return nil, app.Errorf(app.Interrupted, "agent-session-over", "the agent's boot ended while %s was under way", c.Kind).
 					Do("retry to boot the ramdisk again")
 			}
 		case <-ctx.Done():
@@ -66,7 +65,12 @@ func (s *Service) session(ctx context.Context, c workflow.Command) (*app.AgentSe
 	return ses, err
 }
 
-func (s *Service) signed(c workflow.Command, session string) (agentv1.SignedCommand, error) {
+// lost reports whether the agent restarted in mid-attempt, so that only the engine can say whether it may run again.
+func lost(a agentv1.AttemptState) bool {
+	return a.State == "failed" && a.Error != nil && a.Error.Reason == agentv1.ReasonAgentRestarted
+}
+
+func (s *Service) signed(c workflow.Command, session string, run int) (agentv1.SignedCommand, error) {
 	payload := c.Payload
 	if len(payload) == 0 {
 		payload = json.RawMessage("{}")
@@ -74,7 +78,7 @@ func (s *Service) signed(c workflow.Command, session string) (agentv1.SignedComm
 	sum := sha256.Sum256(payload)
 	body, err := json.Marshal(agentv1.Command{
 		Key: c.Key, Kind: c.Kind, MachineID: c.MachineID, SessionID: session, WorkflowID: c.WorkflowID, StepID: c.StepID,
-		Attempt: c.Attempt, NotAfter: c.NotAfter, TraceParent: c.TraceParent, Payload: payload, PayloadSHA256: hex.EncodeToString(sum[:]),
+		Attempt: c.Attempt, Run: run, NotAfter: c.NotAfter, TraceParent: c.TraceParent, Payload: payload, PayloadSHA256: hex.EncodeToString(sum[:]),
 	})
 	if err != nil {
 		return agentv1.SignedCommand{}, fmt.Errorf("encoding command %s: %w", c.Key, err)
@@ -82,7 +86,9 @@ func (s *Service) signed(c workflow.Command, session string) (agentv1.SignedComm
 	return agentv1.SignedCommand{Command: body, Signature: ed25519.Sign(s.sign, append([]byte(agentv1.SigningContext), body...))}, nil
 }
 
-func (s *Service) enqueue(session, key string, c agentv1.SignedCommand, progress func(workflow.Progress)) *live {
+// enqueue puts a command where the next poll finds it. One that the agent lost in a restart is ordered anew: that the
+// engine delivers it again means that it may run again.
+func (s *Service) enqueue(session string, c workflow.Command, progress func(workflow.Progress)) (*live, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.sessions[session]
@@ -90,12 +96,23 @@ func (s *Service) enqueue(session, key string, c agentv1.SignedCommand, progress
 		l = newLive()
 		s.sessions[session] = l
 	}
-	l.pending[key] = c
-	l.progress[key] = func(r agentv1.ProgressReport) {
+	run := 0
+	if a, known := l.attempts[c.Key]; known && lost(a) {
+		run = int(s.cfg.Now().Unix()) // rises, over restarts of this process too
+		l.rerun[c.Key] = true
+		delete(l.attempts, c.Key)
+		delete(l.sent, c.Key)
+	}
+	signed, err := s.signed(c, session, run)
+	if err != nil {
+		return nil, err
+	}
+	l.pending[c.Key] = signed
+	l.progress[c.Key] = func(r agentv1.ProgressReport) {
 		progress(workflow.Progress{Phase: limit(r.Phase, 64), Message: limit(r.Message, 256), Done: r.Done, Total: r.Total, Unit: limit(r.Unit, 16), At: s.cfg.Now().UTC()})
 	}
 	l.wake()
-	return l
+	return l, nil
 }
 
 func (s *Service) forget(l *live, key string) {
@@ -154,6 +171,9 @@ func (s *Service) Lookup(ctx context.Context, c workflow.Command) (workflow.Atte
 		a, known := l.attempts[c.Key]
 		polled, changed := l.polled, l.changed
 		s.mu.Unlock()
+		if known && lost(a) {
+			return workflow.Attempt{}, false, nil
+		}
 		if known {
 			return attempt(a), true, nil
 		}

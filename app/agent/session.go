@@ -163,6 +163,9 @@ func (s *Service) learn(l *live, table []agentv1.AttemptState) {
 		if i == 256 {
 			break
 		}
+		if lost(a) && l.rerun[a.Key] {
+			continue // it polled before it had the new order
+		}
 		l.attempts[a.Key] = a
 	}
 	l.wake()

@@ -8,6 +8,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/host"
 )
 
 // File is config.toml. Every key is optional.
@@ -95,4 +96,16 @@ func port(addr string) (uint16, error) {
 		}
 	}
 	return 0, errors.New("no port")
+}
+
+// Needs lists the ports the appliance opens.
+func (f *File) Needs() []host.Need {
+	need := func(proto, addr, what string) host.Need {
+		p, _ := port(addr) // Validate has checked it
+		return host.Need{Proto: proto, Port: p, For: what}
+	}
+	return []host.Need{
+		need("tcp", f.Listen.Console, "the console"), need("tcp", f.Listen.Agent, "agents"), need("tcp", f.Listen.Boot, "boot files"),
+		{Proto: "udp", Port: 67, For: "DHCP"}, need("udp", f.Listen.TFTP, "TFTP"), {Proto: "udp", Port: 123, For: "time"},
+	}
 }

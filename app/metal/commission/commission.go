@@ -38,6 +38,8 @@ func New(p *metal.Ports) *Verbs {
 			return nil
 		},
 		Cleanup: p.PowerDown,
+		// The machine was powered off, and its agent with it.
+		RetryFrom: func(*workflow.Workflow) int { return 0 },
 	})
 	return v
 }

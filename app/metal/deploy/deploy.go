@@ -62,6 +62,12 @@ func New(p *metal.Ports, cfg Config) *Verbs {
 		},
 		End:     v.end,
 		Cleanup: v.cleanup,
+		RetryFrom: func(w *workflow.Workflow) int {
+			if metal.Reached(w, "alive") {
+				return w.Cursor // the machine was left running
+			}
+			return 0 // it was powered off, and its agent with it
+		},
 	})
 	return v
 }

@@ -26,7 +26,7 @@ type Verbs struct{ p *metal.Ports }
 // New registers both verbs.
 func New(p *metal.Ports) *Verbs {
 	v := &Verbs{p}
-	p.Flows.RegisterVerb(workflow.Verb{Name: Verb, Version: 1, Cleanup: p.PowerDown,
+	p.Flows.RegisterVerb(workflow.Verb{Name: Verb, Version: 1, Cleanup: p.PowerDown, RetryFrom: func(*workflow.Workflow) int { return 0 },
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
 			if err := metal.From(m, Verb, false, app.StateEnrolled, app.StateReady, app.StateDeployed, app.StateFailed); err != nil {
 				return err

@@ -1,0 +1,350 @@
+// Package site wires the appliance: it is the one room that knows every adapter. A Site is a list of components, started in
+// order and stopped in reverse.
+package site
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/access"
+	"github.com/better-compute/bcd/app/agent"
+	"github.com/better-compute/bcd/app/drivers"
+	"github.com/better-compute/bcd/app/event"
+	"github.com/better-compute/bcd/app/health"
+	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/secret"
+	"github.com/better-compute/bcd/app/workflow"
+	"github.com/better-compute/bcd/bmc/redfish"
+	"github.com/better-compute/bcd/images/catalog"
+	"github.com/better-compute/bcd/netboot"
+	"github.com/better-compute/bcd/store"
+	"github.com/better-compute/bcd/web"
+	"github.com/better-compute/bcd/web/agentapi"
+	"github.com/better-compute/bcd/web/api"
+	"github.com/better-compute/bcd/web/console"
+	"github.com/better-compute/bcd/web/keypair"
+)
+
+// imagesDir is below the data directory.
+const imagesDir = "images"
+
+// Config of a Site. File and Log are required.
+type Config struct {
+	File    File
+	Version string
+	Log     *slog.Logger
+	// Terminal shows what only the person at the host may see: the setup code and the console's key. nil: nothing.
+	Terminal io.Writer
+	// Sockets opens the sockets of the provisioning side in another network namespace; nil: this process's. The console
+	// is always opened in this one.
+	Sockets netboot.Sockets
+	// Flavour of the built-in ramdisk: "server" (default) or "lab".
+	Flavour string
+}
+
+// Site is an appliance.
+type Site struct {
+	cfg   Config
+	log   *slog.Logger
+	dir   string // of the data
+	key   []byte
+	files *bootFiles
+
+	db       *store.DB
+	bus      *event.Bus
+	vault    *secret.Vault
+	access   *access.Service
+	redfish  *redfish.Driver
+	registry *drivers.Registry
+	engine   *workflow.Engine
+	agents   *agent.Service
+	catalog  *catalog.Catalog
+	netboot  *netboot.Server
+	health   *health.Service
+	home     *home
+	ports    *metal.Ports
+	service  *service
+	api      *api.API
+
+	pair, agentPair         *keypair.Pair
+	console, agentsListener net.Listener
+	parts                   []part
+	setupCode               string
+}
+
+// part is a component: Run returns when its context ends, or fails.
+type part struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+// New opens store, keys and listeners and wires the components. On an error nothing stays open.
+func New(ctx context.Context, cfg Config) (_ *Site, err error) {
+	s := &Site{cfg: cfg, log: cfg.Log, dir: cfg.File.Site.DataDir}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	for _, step := range []func(context.Context) error{s.openData, s.openKeys, s.wireCore, s.wireNetboot, s.wireMachines, s.wireWeb} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *Site) openData(ctx context.Context) (err error) {
+	for _, d := range []string{s.dir, filepath.Join(s.dir, keysDir), filepath.Join(s.dir, imagesDir)} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return app.Errorf(app.InvalidConfig, "data-dir", "the data directory cannot be made: %w", err).At("site.data_dir").Do("run bcd install, or name another directory")
+		}
+	}
+	if s.db, err = store.Open(ctx, store.Config{Path: filepath.Join(s.dir, databaseName), Log: s.log}); err != nil {
+		return err
+	}
+	s.bus = event.New(event.Config{Store: s.db, Log: s.log})
+	s.add("events", s.bus.Run)
+	return nil
+}
+
+func (s *Site) openKeys(context.Context) (err error) {
+	keys := filepath.Join(s.dir, keysDir)
+	if s.key, err = loadKey(keys, "site.key"); err != nil {
+		return err
+	}
+	if s.vault, err = secret.Open(secret.Config{KeyFile: filepath.Join(keys, "secrets.key"), Store: s.db}); err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = s.cfg.File.Site.Name
+	}
+	s.pair, err = keypair.Open(keypair.Config{KeyFile: filepath.Join(keys, "console.key"), CertFile: filepath.Join(keys, "console.crt"),
+		Names: append([]string{host, "localhost"}, ownAddresses()...), Log: s.log})
+	if err != nil {
+		return err
+	}
+	s.agentPair, err = keypair.Open(keypair.Config{KeyFile: filepath.Join(keys, "agent.key"), CertFile: filepath.Join(keys, "agent.crt"), Names: []string{host}, Log: s.log})
+	return err
+}
+
+// ownAddresses are for the console's certificate.
+func ownAddresses() []string {
+	out := []string{"127.0.0.1", "::1"}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return out
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast() {
+			out = append(out, p.Addr().String())
+		}
+	}
+	return out
+}
+
+func (s *Site) wireCore(ctx context.Context) error {
+	s.access = access.New(access.Config{Store: s.db, Settings: s.db, Audit: func(_ context.Context, e app.Event) { s.bus.Emit(e) }})
+	s.redfish = redfish.New(redfish.Config{Logger: s.log})
+	s.registry = drivers.New(drivers.Config{Secrets: s.vault, Profiles: s.db, Logger: s.log, BMCDrivers: s.cfg.File.BMCDrivers})
+	s.agents = agent.New(agent.Config{
+		Store: s.db, SiteKey: s.key, URLs: s.urls, AgentPin: s.agentPair.SPKI(), Log: s.log, Record: s.bus.Emit,
+		Signal: func(machine, name string, data any) { s.engine.Signal(machine, name, data) },
+	})
+	s.engine = workflow.NewEngine(workflow.Config{Store: s.db, Agents: s.agents, Log: s.log, Record: s.bus.Emit})
+	if err := s.registerDrivers(); err != nil {
+		return err
+	}
+	var err error
+	s.catalog, err = catalog.New(ctx, catalog.Config{Dir: filepath.Join(s.dir, imagesDir), Store: s.db, Log: s.log, Client: s.fetcher(), InUse: s.imageUse})
+	if err != nil {
+		return err
+	}
+	s.health = &health.Service{}
+	s.health.Add("networks", health.Network(s.db))
+	s.health.Add("machines", health.Machines(s.db))
+	s.health.Add("images", health.Images(s.db))
+	return s.rememberBMCs(ctx)
+}
+
+// rememberBMCs tells the registry every BMC address there is, so that no fetch for a user ever goes to one.
+func (s *Site) rememberBMCs(ctx context.Context) error {
+	after := ""
+	for {
+		page, err := s.db.ListMachines(ctx, app.MachineFilter{After: after, Limit: 1000})
+		if err != nil {
+			return err
+		}
+		for _, m := range page.Items {
+			if m.BMC != nil {
+				s.registry.Remember(ctx, m.BMC.Address)
+			}
+		}
+		if after = page.Next; after == "" {
+			return nil
+		}
+	}
+}
+
+// imageUse names the deploy that needs an image's bytes now.
+func (s *Site) imageUse(ctx context.Context, imageID string) (string, error) {
+	active, err := s.engine.List(ctx, workflow.Filter{Verb: "deploy", Active: true, Limit: 1000})
+	if err != nil {
+		return "", err
+	}
+	for _, w := range active {
+		var in struct {
+			ImageID string `json:"imageId"`
+		}
+		if json.Unmarshal(w.Input, &in) == nil && in.ImageID == imageID {
+			return "the deploy of machine " + w.MachineID, nil
+		}
+	}
+	return "", nil
+}
+
+// urls are our base addresses at one local address, for a machine on its network.
+func (s *Site) urls(address string) (siteURLs, bootURLs []string) {
+	ap := netip.MustParseAddrPort(s.agentsListener.Addr().String())
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return nil, nil
+	}
+	return []string{"https://" + netip.AddrPortFrom(a, ap.Port()).String()}, []string{s.netboot.URL(a, "")}
+}
+
+func (s *Site) wireWeb(ctx context.Context) (err error) {
+	s.api, err = api.New(api.Config{
+		Machines: s.db, Network: s.db, Images: s.db, Events: s.db, Profiles: s.db, Settings: s.db, Workflows: s.engine, Access: s.access,
+		Secrets: s.vault, Bus: s.bus, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry}, Health: warnings{s.health},
+		NetworkChanged: func(context.Context) error { s.netboot.SubnetsChanged(); return nil },
+		Version:        s.cfg.Version, Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	if s.console, err = lc.Listen(ctx, "tcp", s.cfg.File.Listen.Console); err != nil {
+		return listenError("listen.console", s.cfg.File.Listen.Console, err)
+	}
+	srv := web.New(web.Config{Listener: s.console, Pair: s.pair, API: s.api, Console: console.New(console.Config{API: s.api, Log: s.log}), Access: s.access, Log: s.log})
+	s.add("agents", agentapi.New(agentapi.Config{Listener: s.agentsListener, TLS: s.agentPair.TLS("http/1.1"), Agents: s.agents, Log: s.log}).Run)
+	s.add("netboot", s.netboot.Run)
+	s.add("images", s.catalog.Run)
+	s.add("workflows", s.engine.Run)
+	s.add("console", srv.Run)
+	s.add("local", (&local{s.dir, s.db, s.access}).run)
+	return nil
+}
+
+func listenError(field, addr string, err error) error {
+	return app.Errorf(app.InvalidConfig, "cannot-listen", "%s cannot be opened: %w", addr, err).At(field).Do("run bcd check: it names the process that holds the port")
+}
+
+func (s *Site) add(name string, run func(context.Context) error) {
+	s.parts = append(s.parts, part{name, run})
+}
+
+// Run serves until ctx ends or a component fails.
+func (s *Site) Run(ctx context.Context) error { return s.RunReady(ctx, func() {}) }
+
+// RunReady is Run that tells when the components were started.
+func (s *Site) RunReady(ctx context.Context, ready func()) error {
+	if err := s.greet(ctx); err != nil {
+		return errors.Join(err, s.close())
+	}
+	failed := make(chan error, len(s.parts))
+	type running struct {
+		part
+		stop context.CancelFunc
+		done chan struct{}
+	}
+	var up []running
+	base := context.WithoutCancel(ctx)
+	for _, p := range s.parts {
+		pctx, stop := context.WithCancel(base)
+		r := running{p, stop, make(chan struct{})}
+		go func() {
+			defer close(r.done)
+			if err := p.run(pctx); err != nil && pctx.Err() == nil {
+				failed <- fmt.Errorf("running %s: %w", p.name, err)
+			}
+		}()
+		up = append(up, r)
+	}
+	ready()
+	var err error
+	select {
+	case <-ctx.Done():
+		s.log.Info("stopping")
+	case err = <-failed:
+		s.log.Error("a component failed; stopping", "error", err)
+	}
+	for i := len(up) - 1; i >= 0; i-- {
+		up[i].stop()
+		<-up[i].done
+	}
+	return errors.Join(err, s.close())
+}
+
+// greet shows the person at the terminal how to get in.
+func (s *Site) greet(ctx context.Context) error {
+	code, err := s.access.NewSetupCode(ctx)
+	s.setupCode = code
+	if err != nil || s.cfg.Terminal == nil {
+		return err
+	}
+	fmt.Fprintf(s.cfg.Terminal, "console: %s\nconsole key (SHA-256): %s\n", s.URL(), s.pair.SPKI())
+	if code != "" {
+		fmt.Fprintf(s.cfg.Terminal, "setup code: %s\n", code)
+	}
+	return nil
+}
+
+// URL is the console's address.
+func (s *Site) URL() string {
+	host, port, err := net.SplitHostPort(s.console.Addr().String())
+	if ip, perr := netip.ParseAddr(host); err != nil || perr != nil || ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return "https://" + net.JoinHostPort(host, port)
+}
+
+// SetupCode makes the first administrator; "" when there is one. It is known once Run has started.
+func (s *Site) SetupCode() string { return s.setupCode }
+
+// SPKI is the console key's pin, hex.
+func (s *Site) SPKI() string { return s.pair.SPKI() }
+
+// close closes what New opened; components have ended.
+func (s *Site) close() error {
+	var errs []error
+	for _, l := range []net.Listener{s.console, s.agentsListener} {
+		if l != nil {
+			if err := l.Close(); err != nil && !strings.Contains(err.Error(), "use of closed") {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if s.redfish != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		errs = append(errs, s.redfish.Close(ctx))
+	}
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	return errors.Join(errs...)
+}
