@@ -22,7 +22,15 @@ func (r *Registry) Probe(ctx context.Context, in ProbeInput) (driver.Card, error
 	if err != nil {
 		return driver.Card{}, err
 	}
-	r.Remember(ctx, in.BMC.Address)
+	card, err := r.ask(ctx, b)
+	if err == nil {
+		r.Remember(ctx, in.BMC.Address) // only now: a mistyped address may be anybody's
+	}
+	return card, err
+}
+
+// ask gets the card from the driver's probe, or makes a plain one.
+func (r *Registry) ask(ctx context.Context, b *bound) (driver.Card, error) {
 	if !b.driver.Serves("management", "probe") {
 		return r.plainCard(ctx, b)
 	}

@@ -35,6 +35,12 @@ func TestRedfishFromProbeToPower(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := app.BMC{Driver: "redfish", Address: server.Address(), CredentialRef: ref}
+	wrong := secret.Login(bmctest.User, "wrong")
+	_, err := r.Probe(t.Context(), ProbeInput{BMC: b, Login: &wrong})
+	wantError(t, err, app.InvalidConfig, driver.CodeAuthFailed, "")
+	if r.IsBMCHost("127.0.0.1") {
+		t.Error("an address that was no BMC to us is remembered as one")
+	}
 	card, err := r.Probe(t.Context(), ProbeInput{BMC: b})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -72,8 +74,7 @@ func TestPinDecides(t *testing.T) {
 // The key that answered first is the only one a probe accepts to its end.
 func TestProbeKeepsItsFirstKey(t *testing.T) {
 	c := newClient(target{host: "192.0.2.1"}, "", true)
-	first, second := httptest.NewTLSServer(nil), otherKey(t)
-	defer first.Close()
+	first, second := serveTLS(t, nil, nil), otherKey(t)
 	state := func(s *httptest.Server) error {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
 		if err != nil {
@@ -104,8 +105,14 @@ func otherKey(t *testing.T) *httptest.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewUnstartedServer(nil)
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	return serveTLS(t, nil, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+}
+
+// serveTLS starts a server that keeps refused handshakes to itself.
+func serveTLS(t *testing.T, h http.HandlerFunc, config *tls.Config) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.TLS, s.Config.ErrorLog = config, log.New(io.Discard, "", 0)
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
@@ -116,10 +123,9 @@ func handshake(ctx context.Context, conn net.Conn, c *client) error {
 }
 
 func TestStaysOnTheBMC(t *testing.T) {
-	stranger := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+	stranger := serveTLS(t, func(_ http.ResponseWriter, q *http.Request) {
 		t.Errorf("the stranger was asked %s with token %q", q.URL, q.Header.Get("X-Auth-Token"))
-	}))
-	t.Cleanup(stranger.Close)
+	}, nil)
 	for name, prepare := range map[string]func(*bmctest.Redfish){
 		"link": func(b *bmctest.Redfish) {
 			b.Doc("/redfish/v1")["Systems"] = map[string]any{"@odata.id": stranger.URL + "/redfish/v1/Systems"}
@@ -244,13 +250,8 @@ func TestDeadBMC(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	bmc := bmctest.NewRedfish(t)
 	stop := make(chan struct{})
-	hanging := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
-		select {
-		case <-stop:
-		case <-q.Context().Done():
-		}
-	}))
-	t.Cleanup(func() { close(stop); hanging.Close() })
+	hanging := serveTLS(t, func(http.ResponseWriter, *http.Request) { <-stop }, nil)
+	t.Cleanup(func() { close(stop) })
 	r := newRig(t, bmc)
 	r.configure("address", strings.TrimPrefix(hanging.URL, "https://"), "tlsSpkiSha256", spki(hanging.Certificate()))
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
