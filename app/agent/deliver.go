@@ -75,6 +75,10 @@ func (s *Service) signed(c workflow.Command, session string, run int) (agentv1.S
 	if len(payload) == 0 {
 		payload = json.RawMessage("{}")
 	}
+	payload, err := json.Marshal(payload) // the very bytes that encoding the command puts into it
+	if err != nil {
+		return agentv1.SignedCommand{}, fmt.Errorf("encoding payload of %s: %w", c.Key, err)
+	}
 	sum := sha256.Sum256(payload)
 	body, err := json.Marshal(agentv1.Command{
 		Key: c.Key, Kind: c.Kind, MachineID: c.MachineID, SessionID: session, WorkflowID: c.WorkflowID, StepID: c.StepID,
