@@ -3,15 +3,16 @@ package inventory
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
 
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
@@ -85,7 +86,7 @@ func (l *Listener) listen(ctx context.Context, name string) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	defer conn.Close()
-	if err := conn.SetPromiscuous(true); err != nil { // LLDP goes to a group address no port listens to by itself
+	if err := joinGroups(conn, ifc.Index); err != nil {
 		return fmt.Errorf("receiving group frames on %s: %w", name, err)
 	}
 	buf := make([]byte, 2048)
@@ -96,10 +97,30 @@ func (l *Listener) listen(ctx context.Context, name string) error {
 		}
 		if got, err := parseLLDP(buf[:n]); err == nil {
 			l.mu.Lock()
-			l.heard[filepath.Base(name)] = got
+			l.heard[name] = got
 			l.mu.Unlock()
 		}
 	}
+}
+
+// groups are the addresses LLDP is sent to (IEEE 802.1AB, table 7-1). No port receives them by itself.
+var groups = [][6]byte{{0x01, 0x80, 0xc2, 0, 0, 0x0e}, {0x01, 0x80, 0xc2, 0, 0, 0x03}, {0x01, 0x80, 0xc2, 0, 0, 0x00}}
+
+// joinGroups makes a port receive them. Promiscuous mode would do too, and would hand the kernel all other traffic as well.
+func joinGroups(conn *packet.Conn, index int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	err = raw.Control(func(fd uintptr) {
+		for _, g := range groups {
+			m := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_MULTICAST, Alen: 6}
+			copy(m.Address[:], g[:])
+			errs = append(errs, unix.SetsockoptPacketMreq(int(fd), unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m))
+		}
+	})
+	return errors.Join(append(errs, err)...)
 }
 
 // parseLLDP reads an Ethernet frame with an LLDP data unit, tagged or not: chassis and port, which are mandatory, and the
