@@ -68,7 +68,7 @@ func TestAgainstQEMU(t *testing.T) {
 		"lazy refcounts":   {"-o", "lazy_refcounts=on"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			raw, want := rawFile(t, 9<<20+512)
+			raw, want := rawFile(t, 3<<20+512)
 			img := filepath.Join(t.TempDir(), "img")
 			qemuImg(t, append(append([]string{"convert", "-f", "raw", "-O", "qcow2"}, args...), raw, img)...)
 			r, err := open(t, img)
