@@ -6,7 +6,7 @@ SHELL := /bin/bash
 export GOFLAGS := -buildvcs=false
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 RAMDISK := images/ramdisk/embed/dist
-OSIMAGE := build/osimage
+
 
 # What each part needs of Debian. Everything is in Debian 12's main.
 APT_BUILD := ipxe zstd ca-certificates
@@ -36,7 +36,7 @@ setup-test: setup ## install what the tests need besides
 	$(call apt,$(APT_TEST))
 
 ramdisk: setup ## build kernel, modules, agent and loaders into the two ramdisks
-	go run ./images/ramdisk/mkramdisk -out $(RAMDISK) -work build/cache/ramdisk
+	go run ./images/ramdisk/mkramdisk -out $(RAMDISK) -work .cache/ramdisk
 
 build: ramdisk ## build the one binary, build/bcd, with its ramdisks inside
 	CGO_ENABLED=0 go build -trimpath -tags embedramdisk -ldflags '-s -w -X main.version=$(VERSION)' -o build/bcd ./cmd/bcd
@@ -45,7 +45,7 @@ build: ramdisk ## build the one binary, build/bcd, with its ramdisks inside
 lab: ## run the main job in virtual machines on an isolated network (as root); AUTO=1 ends after it
 	@[ "$$(id -u)" = 0 ] || { echo 'make lab needs root: it makes a network namespace and a Debian image. Try: sudo make lab' >&2; exit 1; }
 	@$(MAKE) --no-print-directory build
-	build/bcd lab --work build/lab $(if $(AUTO),--auto)
+	build/bcd lab --work .cache/lab $(if $(AUTO),--auto)
 
 test: setup-test build ## every check and test, with the race detector
 	test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
@@ -56,7 +56,7 @@ test: setup-test build ## every check and test, with the race detector
 	go test -race -timeout 45m ./...
 
 figures: setup-test build ## measure what users wait for: `name value` lines
-	build/bcd figures --work build/figures
+	build/bcd figures --work .cache/figures
 
 generate: ## write generated code anew
 	go generate ./...
@@ -73,4 +73,4 @@ fuzz: ## each fuzz target for 20 s
 	    echo "$$d $$f"; go test ./$$d -run '^$$' -fuzz "^$$f\$$" -fuzztime 20s; done; done
 
 clean: ## remove what was built
-	rm -rf build $(RAMDISK)
+	rm -rf build .cache $(RAMDISK)

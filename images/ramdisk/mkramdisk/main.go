@@ -41,7 +41,7 @@ func run(ctx context.Context, stdout io.Writer, args []string) error {
 	var o options
 	f := flag.NewFlagSet("mkramdisk", flag.ContinueOnError)
 	f.StringVar(&o.out, "out", "images/ramdisk/embed/dist", "directory for one output directory per flavour; the default is what the tag embedramdisk embeds")
-	f.StringVar(&o.work, "work", "build/cache/ramdisk", "directory for downloads and intermediate results, kept between runs")
+	f.StringVar(&o.work, "work", ".cache/ramdisk", "directory for downloads and intermediate results, kept between runs")
 	f.StringVar(&o.flavours, "flavours", ramdisk.Server+","+ramdisk.Lab, "what to build")
 	f.StringVar(&o.kernel, "kernel-deb", "", "kernel package of the one flavour built, instead of a download by apt-get")
 	f.StringVar(&o.firmware, "firmware-deb", "", "firmware packages, comma separated")
