@@ -85,7 +85,7 @@ func TestOSImageBoots(t *testing.T) {
 				NICs:   []virtual.NIC{{MAC: "00:00:5e:00:53:01", Netdev: "user,restrict=on"}},
 				OnLine: func(l virtual.Line) { seen <- l },
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 			defer cancel()
 			login := m.Console().Watch(regexp.MustCompile(`^node-1 login: `))
 			reset(t, m, "On")

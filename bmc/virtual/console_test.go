@@ -66,7 +66,7 @@ func TestConsoleLogIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := bytes.Repeat([]byte("0123456789abcde\n"), 1<<16) // 1 MiB
+	block := bytes.Repeat([]byte("x"), 1<<20)
 	for range 40 {
 		c.print(block)
 	}

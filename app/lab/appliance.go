@@ -1,0 +1,64 @@
+package lab
+
+import (
+	"context"
+	"io"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/site"
+)
+
+// Program is what the lab's appliance is made of.
+type Program struct {
+	Version string
+	Ramdisk string    // directory of a built ramdisk; "" for the one inside the binary
+	Flavour string    // of the one inside the binary; default "lab": virtual machines need few drivers
+	Output  io.Writer // what the appliance says at its start; may be nil
+}
+
+// Start is a Config.Start: the appliance in this process, its provisioning side in the lab's namespace, its console in the
+// host's.
+func (p Program) Start(ctx context.Context, a Appliance) (Site, error) {
+	var f site.File
+	f.Site.Name, f.Site.DataDir = "lab", a.DataDir
+	f.Listen.Console, f.Listen.Agent, f.Listen.Boot, f.Listen.TFTP = a.Console, site.DefaultAgent, site.DefaultBoot, site.DefaultTFTP
+	f.Netboot.Ramdisk = p.Ramdisk
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	if p.Flavour == "" {
+		p.Flavour = "lab"
+	}
+	s, err := site.New(ctx, site.Config{File: f, Version: p.Version, Log: a.Log, Terminal: p.Output, Sockets: a.Network.Do, Flavour: p.Flavour})
+	if err != nil {
+		return nil, err
+	}
+	r := &running{Site: s, done: make(chan struct{})}
+	ready := make(chan struct{})
+	go func() {
+		defer close(r.done)
+		r.err = s.RunReady(ctx, func() { close(ready) })
+	}()
+	select {
+	case <-ready:
+		return r, nil
+	case <-r.done:
+		if r.err == nil {
+			r.err = app.Errorf(app.Unavailable, "site-ended", "the appliance ended before it was up")
+		}
+		return nil, r.err
+	}
+}
+
+// running is an appliance with its end.
+type running struct {
+	*site.Site
+	done chan struct{}
+	err  error // valid once done is closed
+}
+
+// Wait implements Site.
+func (r *running) Wait() error {
+	<-r.done
+	return r.err
+}
