@@ -23,7 +23,9 @@ type FetchInput struct {
 }
 
 // Formats lists the image formats an import can be told of.
-func Formats() []string { return []string{"raw", "qcow2", "raw.gz", "raw.xz", "raw.zst"} }
+func Formats() []string {
+	return []string{"raw", "raw.gz", "raw.xz", "raw.zst", "qcow2", "qcow2.gz", "qcow2.xz", "qcow2.zst"}
+}
 
 func (a *API) imageRoutes() []Route {
 	return []Route{
@@ -32,7 +34,7 @@ func (a *API) imageRoutes() []Route {
 			Summary: "Import an image from a URL or, with compute:settings:write, from a file on the appliance.", CLI: CLI{"image", "import"}}, a.importImage),
 		on(Route{ID: "images.upload", Method: "PUT", Path: "/api/v1/images/{name}", Permission: app.PermImagesWrite, Raw: true, Status: http.StatusCreated,
 			Summary: "Upload an image: the body is the image, its length is declared.",
-			Headers: []Param{{"Content-Digest", "string", "sha-256=:BASE64: of the body (RFC 9530)"}, {"Bcd-Image-Format", "string", "raw, qcow2, raw.gz, raw.xz or raw.zst; absent: told by its first bytes"}},
+			Headers: []Param{{"Content-Digest", "string", "sha-256=:BASE64: of the body (RFC 9530)"}, {"Bcd-Image-Format", "string", "raw or qcow2, packed ones with .gz, .xz or .zst; absent: told by its first bytes"}},
 			CLI:     CLI{"image", "upload"}}, a.uploadImage),
 		on(Route{ID: "images.get", Method: "GET", Path: "/api/v1/images/{id}", Permission: app.PermImagesRead, Summary: "Show one image, by id or name.", CLI: CLI{"image", "show"}}, a.getImage),
 		on(Route{ID: "images.delete", Method: "DELETE", Path: "/api/v1/images/{id}", Permission: app.PermImagesWrite, Summary: "Delete an image.", CLI: CLI{"image", "delete"}}, a.deleteImage),

@@ -120,7 +120,7 @@ type Service interface {
 type ImportInput struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256,omitempty"` // hex, of the bytes as delivered
-	Format string `json:"format,omitempty"` // "raw", "qcow2", "raw.gz", "raw.xz", "raw.zst"; empty: told by its first bytes
+	Format string `json:"format,omitempty"` // one of Formats; empty: told by its first bytes
 }
 
 // Catalog is the image store.

@@ -1,7 +1,10 @@
 package console_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,6 +121,15 @@ func (b *tab) shot(name string) {
 	}
 }
 
+// fits fails the test when the page is wider than the window.
+func (b *tab) fits(what string) {
+	b.t.Helper()
+	wide, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("document.documentElement.scrollWidth > window.innerWidth"))
+	if err != nil || wide {
+		b.t.Errorf("%s scrolls sideways: %v", what, err)
+	}
+}
+
 func (b *tab) palette(name string) {
 	b.t.Helper()
 	p := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}
@@ -194,11 +206,12 @@ func TestBrowserShowsEveryPage(t *testing.T) {
 			b.palette(palette)
 			b.do(chromedp.Navigate(url+path), chromedp.WaitVisible(css("#main")))
 			b.shot(name + "-" + palette)
-			wide, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("document.documentElement.scrollWidth > window.innerWidth"))
-			if err != nil || wide {
-				t.Errorf("%s scrolls sideways: %v", path, err)
-			}
+			b.fits(path)
 		}
+		b.do(chromedp.EmulateViewport(390, 844))
+		b.shot(name + "-phone")
+		b.fits(path + " on a phone")
+		b.do(chromedp.EmulateViewport(1360, 900))
 	}
 	b.clean()
 }
@@ -222,4 +235,31 @@ func TestBrowserFollowsAWorkflow(t *testing.T) {
 	}
 	b.do(chromedp.WaitVisible(css(`a[href="/machines/m-2/release"]`)))
 	b.clean()
+}
+
+// The script's upload: the raw body with its length and digest, then the page with the image.
+func TestBrowserUploads(t *testing.T) {
+	b, x := browser(t), site(t)
+	url := x.Serve()
+	b.login(url, x.As(app.RoleOperator))
+	file := filepath.Join(t.TempDir(), "disk.raw")
+	content := bytes.Repeat([]byte("bcd!"), 1<<20)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(content)
+	b.do(chromedp.Navigate(url+"/images"), chromedp.WaitVisible(css("#f-upload-name")),
+		chromedp.SendKeys(css("#f-upload-name"), "debian-12"), chromedp.SendKeys(css("#f-upload-sha256"), hex.EncodeToString(sum[:])),
+		chromedp.SetUploadFiles(css("#f-upload-file"), []string{file}), chromedp.Click(css("form[data-raw-upload] button[type=submit]")),
+		chromedp.WaitVisible(css("td .chip.ok")))
+	if x.Catalog.Read != int64(len(content)) || x.Catalog.In.SHA256 != hex.EncodeToString(sum[:]) {
+		t.Errorf("read %d, %+v", x.Catalog.Read, x.Catalog.In)
+	}
+	x.Catalog.Err = app.Errorf(app.StorageFull, "storage-full", "12 GiB are needed and 3 GiB are free").Do("delete an image")
+	b.do(chromedp.SendKeys(css("#f-upload-name"), "other"), chromedp.SetUploadFiles(css("#f-upload-file"), []string{file}),
+		chromedp.Click(css("form[data-raw-upload] button[type=submit]")), chromedp.WaitVisible(css("form[data-raw-upload] button:not([disabled])[type=submit]")),
+		chromedp.WaitNotVisible(css("[data-upload] button")))
+	if s := b.text("[data-text]"); !strings.Contains(s, "3 GiB are free") || !strings.Contains(s, "delete an image") {
+		t.Errorf("says %q", s)
+	}
 }

@@ -320,7 +320,7 @@ func ImageTable(p Page, d ImagesData) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var11 string
-				templ_7745c5c3_Var11, templ_7745c5c3_Err = templ.JoinStringErrs(Bytes(i.RawBytes))
+				templ_7745c5c3_Var11, templ_7745c5c3_Err = templ.JoinStringErrs(known(i.RawBytes))
 				if templ_7745c5c3_Err != nil {
 					return templ.Error{Err: templ_7745c5c3_Err, FileName: `images.templ`, Line: 114, Col: 49}
 				}
@@ -333,7 +333,7 @@ func ImageTable(p Page, d ImagesData) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var12 string
-				templ_7745c5c3_Var12, templ_7745c5c3_Err = templ.JoinStringErrs(Bytes(i.UsedBytes))
+				templ_7745c5c3_Var12, templ_7745c5c3_Err = templ.JoinStringErrs(known(i.UsedBytes))
 				if templ_7745c5c3_Err != nil {
 					return templ.Error{Err: templ_7745c5c3_Err, FileName: `images.templ`, Line: 115, Col: 50}
 				}
@@ -346,7 +346,7 @@ func ImageTable(p Page, d ImagesData) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var13 string
-				templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(Bytes(i.StoreBytes))
+				templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(known(i.StoreBytes))
 				if templ_7745c5c3_Err != nil {
 					return templ.Error{Err: templ_7745c5c3_Err, FileName: `images.templ`, Line: 116, Col: 51}
 				}
@@ -593,6 +593,14 @@ func imageBoots(i app.Image) string {
 		return "UEFI"
 	}
 	return "–"
+}
+
+// known is a size, or a dash while it is not known.
+func known(n int64) string {
+	if n == 0 {
+		return "–"
+	}
+	return Bytes(n)
 }
 
 var _ = templruntime.GeneratedTemplate
