@@ -24,7 +24,7 @@ import (
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
-// settleTime is how long the agent waits for the drivers of the devices that were there at power-on.
+// settleTime is how long a command waits for the drivers of the devices that were there at power-on.
 const settleTime = 30 * time.Second
 
 // Main runs the agent of a booted ramdisk until it is told to stop, and gives the exit code: 0 when it was told to, 1 when it
@@ -48,13 +48,8 @@ func run(ctx context.Context, version string, lines *Lines, log *slog.Logger) er
 		return err
 	}
 	if data.Rescue != nil {
-		log.Info("this is a rescue boot: press Enter on the console for a shell")
+		log.Info("this is a rescue boot: a shell runs on every console", "sshKeys", len(data.Rescue.AuthorizedKeys))
 	}
-	settled, cancel := context.WithTimeout(ctx, settleTime)
-	if _, err := early.WaitSettled(settled, early.ReportPath); err != nil {
-		log.Warn("not waiting any longer for drivers", "error", err)
-	}
-	cancel()
 	neighbours := inventory.NewListener("/sys", log)
 	nw := network.New(network.Config{Sys: "/sys", BootMAC: data.BootMAC, Log: log})
 	clock := session.NewClock(nil)
@@ -100,19 +95,26 @@ func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listene
 	inv := inventory.New(inventory.Config{
 		BootMAC: data.BootMAC, Log: log, Now: now, Addrs: addresses, LLDP: l.Heard, BMC: inventory.BMC("/dev/ipmi0"), Wants: wants,
 	})
+	disks := func(ctx context.Context) ([]agentv1.Disk, error) {
+		settle(ctx, log)
+		return inv.Disks(ctx)
+	}
 	out := map[string]Handler{
-		agentv1.KindInventory: inv.Handle,
-		agentv1.KindSetClock:  setClock(clock, setSystemClock, "/dev/rtc0"),
-		agentv1.KindReboot:    end(early.Restart),
-		agentv1.KindPowerOff:  end(early.PowerOff),
+		agentv1.KindInventory: func(ctx context.Context, c agentv1.Command, p func(agentv1.ProgressReport)) (any, error) {
+			settle(ctx, log)
+			return inv.Handle(ctx, c, p)
+		},
+		agentv1.KindSetClock: setClock(clock, setSystemClock, "/dev/rtc0"),
+		agentv1.KindReboot:   end(early.Restart),
+		agentv1.KindPowerOff: end(early.PowerOff),
 	}
-	for kind, h := range disk.New(disk.Config{BootURLs: data.BootURLs, Disks: inv.Disks, Log: log}).Handlers() {
+	for kind, h := range disk.New(disk.Config{BootURLs: data.BootURLs, Disks: disks, Log: log}).Handlers() {
 		out[kind] = h
 	}
-	for kind, h := range wipe.New(wipe.Config{Disks: inv.Disks, Log: log, Now: now}).Handlers() {
+	for kind, h := range wipe.New(wipe.Config{Disks: disks, Log: log, Now: now}).Handlers() {
 		out[kind] = h
 	}
-	k := boot.New(boot.Config{Disks: inv.Disks, Log: log, Firmware: inventory.Firmware("/sys")})
+	k := boot.New(boot.Config{Disks: disks, Log: log, Firmware: inventory.Firmware("/sys")})
 	out[agentv1.KindKexecLoad] = func(ctx context.Context, c agentv1.Command, p func(agentv1.ProgressReport)) (any, error) {
 		result, jump, err := k.Handle(ctx, c, p)
 		if err != nil || jump == nil {
@@ -121,6 +123,16 @@ func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listene
 		return Then{Result: result, Do: jump}, nil
 	}
 	return out
+}
+
+// settle waits until the devices of the machine have their drivers: the network is up before the last disk is. A machine
+// whose devices do not settle goes on with what there is; the inventory says so.
+func settle(ctx context.Context, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	if _, err := early.WaitSettled(ctx, early.ReportPath); err != nil {
+		log.Warn("not waiting any longer for drivers", "error", err)
+	}
 }
 
 // end ends this boot once the answer was delivered.

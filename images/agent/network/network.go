@@ -13,6 +13,7 @@ import (
 
 // Waits of one round.
 const (
+	portWait    = 15 * time.Second // for the port that netbooted to show up: its driver may still be loading
 	carrierWait = 20 * time.Second // for the port that netbooted: auto-negotiation and a switch's spanning tree take time
 	dhcpTry     = 2 * time.Second  // for one DISCOVER or REQUEST
 	dhcpRetries = 5
@@ -62,18 +63,33 @@ func New(cfg Config) *Network {
 // Up brings up every port and returns once one has an address. It tries for ever: ports appear late, cables are plugged in,
 // a server comes back.
 func (n *Network) Up(ctx context.Context) error {
-	for {
-		ports := n.ports()
-		for _, p := range ports {
-			if err := n.raise(p.name); err != nil {
-				n.cfg.Log.Warn("a network port does not come up", "port", p.name, "error", err)
-			}
-		}
-		if n.round(ctx, ports) {
+	for patience := portWait; ; patience = 0 {
+		if n.round(ctx, n.raiseAll(ctx, patience)) {
 			return nil
 		}
 		if !sleep(ctx, roundPause) {
 			return context.Cause(ctx)
+		}
+	}
+}
+
+// raiseAll brings up every port as it shows up, and waits until the one that netbooted is among them.
+func (n *Network) raiseAll(ctx context.Context, patience time.Duration) []port {
+	up := map[string]bool{}
+	for deadline := time.Now().Add(patience); ; {
+		ports, found := n.ports(), false
+		for _, p := range ports {
+			found = found || n.cfg.BootMAC == "" || strings.EqualFold(p.mac.String(), n.cfg.BootMAC)
+			if up[p.name] {
+				continue
+			}
+			up[p.name] = true
+			if err := n.raise(p.name); err != nil {
+				n.cfg.Log.Warn("a network port does not come up", "port", p.name, "error", err)
+			}
+		}
+		if found || !time.Now().Before(deadline) || !sleep(ctx, 100*time.Millisecond) {
+			return ports
 		}
 	}
 }

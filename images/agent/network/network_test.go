@@ -66,10 +66,10 @@ func TestUp(t *testing.T) {
 		tried      string
 		min, max   time.Duration
 	}{
-		{name: "the port that netbooted", boot: "00:00:5e:00:53:01", ports: all, tried: "eth1"},
+		{name: "the port that netbooted", boot: "00:00:5e:00:53:01", ports: all, tried: "eth1", max: time.Second},
 		{name: "upper case", boot: "00:00:5E:00:53:01", ports: all, tried: "eth1"},
 		{name: "unknown", ports: all, tried: "eth0"},
-		{name: "not here", boot: "00:00:5e:00:53:77", ports: all, tried: "eth0"},
+		{name: "not here", boot: "00:00:5e:00:53:77", ports: all, tried: "eth0", min: portWait, max: portWait + time.Second},
 		{name: "its link is down: others after a wait", boot: "00:00:5e:00:53:02", ports: all, tried: "eth0", min: carrierWait, max: carrierWait + time.Second},
 		{name: "no answer there: others", boot: "00:00:5e:00:53:01", ports: all, refuse: map[string]int{"eth1": -1}, tried: "eth1 eth0"},
 		{name: "nobody answers for a while", boot: "00:00:5e:00:53:01", ports: map[string]string{"eth0": "1", "eth1": "1", "usb0": "1"},
