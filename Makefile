@@ -65,7 +65,7 @@ check-generated: generate ## fail when generated code is not what its sources gi
 	git diff --exit-code
 
 lint: ## golangci-lint v2
-	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2 run ./...
+	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./...
 
 fuzz: ## each fuzz target for 20 s
 	@for d in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \

@@ -1,4 +1,8 @@
+//go:debug x509negativeserial=1
+
 // Command bcd is the bare-metal provisioning appliance and its command line: one file.
+//
+// BMCs with certificates of negative serial number are in use, and Go refuses those unless told by the line above.
 package main
 
 import (
