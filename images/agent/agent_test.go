@@ -250,6 +250,21 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+func TestExpiredCommandThatRanIsAnsweredWithItsResult(t *testing.T) {
+	world(t, nil, func(t *testing.T, site *agenttest.Site, sim *agenttest.Sim) {
+		c := site.Command("k", agentv1.KindWrite, agentv1.Write{RawBytes: 4096})
+		c.NotAfter = time.Now().Add(time.Minute)
+		site.Send(c)
+		site.Result("k")
+		time.Sleep(time.Hour)
+		site.Send(c)
+		site.Await(func(h agenttest.Heard) bool { return len(h.Results) == 2 })
+		if r := site.Heard().Results[1]; r.State != "done" || sim.Runs("k") != 1 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 func TestAnswerBeforeReboot(t *testing.T) {
 	var site *agenttest.Site
 	var acked chan bool

@@ -38,6 +38,9 @@ func (e *entry) lost() bool {
 	return e.State == stateFailed && e.Error != nil && e.Error.Reason == agentv1.ReasonAgentRestarted
 }
 
+// ask makes the result be delivered again.
+func (e *entry) ask() { e.Acked, e.asked = false, e.asked+1 }
+
 // tableFile is the table on disk.
 type tableFile struct {
 	SessionID string   `json:"sessionId"`
@@ -86,8 +89,7 @@ func (t *table) begin(c agentv1.Command) (bool, error) {
 			*e = entry{AttemptState: agentv1.AttemptState{Key: c.Key, State: stateRunning}, Run: c.Run}
 			return true, t.saveOr(func() { *e = before })
 		}
-		e.Acked = false
-		e.asked++
+		e.ask()
 		return false, nil
 	}
 	if len(t.file.Attempts) >= maxAttempts {
@@ -100,6 +102,18 @@ func (t *table) begin(c agentv1.Command) (bool, error) {
 		t.file.Attempts = t.file.Attempts[:len(t.file.Attempts)-1]
 		delete(t.by, c.Key)
 	})
+}
+
+// ask makes the result of key be delivered again, and reports false when the key is not known.
+func (t *table) ask(key string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.by[key]
+	if e == nil {
+		return false
+	}
+	e.ask()
+	return true
 }
 
 // saveOr saves, and undoes the change in memory when that fails.

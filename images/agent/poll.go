@@ -51,7 +51,11 @@ func (a *Agent) take(ctx context.Context, v *session.Verifier, s agentv1.SignedC
 	c, err := v.Verify(s)
 	if err != nil {
 		a.cfg.Log.Error("refusing a command", "error", err)
-		if c.Key != "" {
+		switch {
+		case c.Key == "":
+		case a.table.ask(c.Key): // too late to start, but it was: a site that asks again gets the truth
+			a.kick(a.result)
+		default:
 			a.refuse(ctx, c.Key, err)
 		}
 		return
