@@ -3,6 +3,7 @@ package ramdisk
 import (
 	"bufio"
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+	"golang.org/x/crypto/ssh"
 )
 
 // built gives the output directory of make ramdisk for a flavour, or skips.
@@ -41,8 +43,8 @@ type guest struct {
 
 var escapes = regexp.MustCompile(`\x1b\[[0-9;?=]*[a-zA-Z]|\x1bc|\r`)
 
-// boot starts the ramdisk with the boot data in front, a virtio network port, and what args add.
-func boot(t *testing.T, flavour string, data agentv1.BootData, args ...string) *guest {
+// boot starts the ramdisk with the boot data in front, a virtio network port whose port 22 is at addr, and what args add.
+func boot(t *testing.T, flavour, addr string, data agentv1.BootData, args ...string) *guest {
 	t.Helper()
 	qemu, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
@@ -70,7 +72,7 @@ func boot(t *testing.T, flavour string, data agentv1.BootData, args ...string) *
 		"-cpu", "max", "-M", "q35", "-m", "512", "-nographic", "-no-reboot", "-uuid", "11111111-2222-3333-4444-555555555555",
 		"-monitor", "none", "-serial", "stdio", "-qmp", "unix:" + l.Addr().String(),
 		"-kernel", filepath.Join(dir, KernelFile), "-initrd", initrd, "-append", "console=ttyS0",
-		"-netdev", "user,id=n0,restrict=on", "-device", "virtio-net-pci,netdev=n0,romfile=",
+		"-netdev", "user,id=n0,restrict=on,hostfwd=tcp:" + addr + "-:22", "-device", "virtio-net-pci,netdev=n0,romfile=",
 	}, args...)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	cmd := exec.CommandContext(ctx, qemu, args...)
@@ -129,6 +131,58 @@ func (g *guest) command(name string) {
 	}
 }
 
+// freePort gives a loopback address that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// sshKey makes a login key.
+func sshKey(t *testing.T) (ssh.Signer, string) {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, string(ssh.MarshalAuthorizedKey(s.PublicKey()))
+}
+
+// sshRun runs a command on the guest.
+func sshRun(addr string, key ssh.Signer, command string) (string, error) {
+	c, err := ssh.Dial("tcp", addr, &ssh.ClientConfig{
+		User: "root", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, Timeout: time.Minute,
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(), // the guest's key is of this boot; the way to it is loopback
+	})
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	ch, reqs, err := c.OpenChannel("session", nil)
+	if err != nil {
+		return "", err
+	}
+	defer ch.Close()
+	go ssh.DiscardRequests(reqs)
+	// u-root's sshd answers the request only when the command has ended, and the command ends with its input.
+	if _, err := ch.SendRequest("exec", false, ssh.Marshal(struct{ Command string }{command})); err != nil {
+		return "", err
+	}
+	if err := ch.CloseWrite(); err != nil {
+		return "", err
+	}
+	out, err := bufio.NewReader(ch).ReadString('\n')
+	return out, err
+}
+
 func disk(t *testing.T, name string) string {
 	p := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(p, nil, 0o600); err != nil {
@@ -147,7 +201,9 @@ func TestBootServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a machine")
 	}
-	g := boot(t, Server, agentv1.BootData{MachineID: "m1", Rescue: &agentv1.Rescue{}},
+	key, authorized := sshKey(t)
+	addr := freePort(t)
+	g := boot(t, Server, addr, agentv1.BootData{MachineID: "m1", Rescue: &agentv1.Rescue{AuthorizedKeys: []string{authorized}}},
 		"-drive", disk(t, "nv"), "-device", "nvme,drive=nv,serial=NV1", "-drive", disk(t, "sata"), "-device", "ide-hd,drive=sata,bus=ide.0",
 		"-device", "ipmi-bmc-sim,id=bmc", "-device", "isa-ipmi-kcs,bmc=bmc")
 	g.expect(`Linux version 6\.`)
@@ -157,12 +213,17 @@ func TestBootServer(t *testing.T) {
 		"/sys/bus/virtio/drivers/virtio_net", "/sys/block/nvme0n1", "/sys/block/sda", "/dev/ipmi0", "/sys/module/button", "/" + agentv1.BootDataPath,
 	}
 	fmt.Fprintf(g.in, "until grep -q 'settled.:true' /run/bcd/early.json; do sleep 0.1; done; for p in %s; do ls -d $p >/dev/null && echo has:$p:; done; "+
-		"ls -l /bcd; mount -t xfs /dev/sda /mnt; lsmod | grep '^xfs'\r", strings.Join(paths, " "))
+		"ls -l /bcd; mount -t xfs /dev/sda /mnt; lsmod | grep '^xfs'; dhclient -ipv6=false eth0; echo net:up:\r", strings.Join(paths, " "))
 	for _, p := range paths {
 		g.expect("has:" + p + ":")
 	}
 	g.expect(`-rw-------.* boot.json`)
 	g.expect(`xfs  +\d`)
+	g.expect(`net:up:`)
+	out, err := sshRun(addr, key, "uname -r")
+	if err != nil || !strings.Contains(out, "-amd64") {
+		t.Errorf("by SSH: %q %v", out, err)
+	}
 	g.command("system_powerdown")
 	g.expect(`the power key was pressed`)
 	g.expect(`bcd ramdisk: power off`)
@@ -176,7 +237,7 @@ func TestBootLab(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a machine")
 	}
-	g := boot(t, Lab, agentv1.BootData{MachineID: "m1"}, "-drive", disk(t, "nv"), "-device", "nvme,drive=nv,serial=NV1")
+	g := boot(t, Lab, freePort(t), agentv1.BootData{MachineID: "m1"}, "-drive", disk(t, "nv"), "-device", "nvme,drive=nv,serial=NV1")
 	g.expect(`^bcd ramdisk: up`)
 	g.expect(`driver=virtio_net`)
 	g.command("system_powerdown")

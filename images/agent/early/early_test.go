@@ -328,3 +328,18 @@ func TestConsoles(t *testing.T) {
 		}
 	}
 }
+
+// FuzzKernelText: what the kernel prints may come from a device, as its name or serial number.
+func FuzzKernelText(f *testing.F) {
+	f.Add("4,612,2204512,-;bnx2 0000:01:00.0: firmware: failed to load bnx2/x.fw (-2)\n SUBSYSTEM=pci\n")
+	f.Add("add@/devices/x\x00ACTION=add\x00MODALIAS=pci:v1\x00")
+	f.Add("10000000000000 0\n")
+	f.Fuzz(func(t *testing.T, s string) {
+		if w, ok := parseWant(kmsgText(s)); ok && (w.File == "" || strings.ContainsAny(w.String(), "\n")) {
+			t.Errorf("%+v", w)
+		}
+		parseUevent([]byte(s))
+		hasPowerKey(s)
+		isPowerPress([]byte(s))
+	})
+}

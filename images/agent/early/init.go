@@ -2,19 +2,16 @@ package early
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 
-	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +22,6 @@ const agentGrace = 10 * time.Second
 type Config struct {
 	Exe   string   // program of the agent: "/proc/self/exe"
 	Agent []string // its arguments, the name first
-	Shell string   // for consoles of a rescue; "" is /bbin/gosh
 }
 
 // initProcess is PID 1 at work.
@@ -208,56 +204,27 @@ func (p *initProcess) update(f func(*Report)) {
 	}
 }
 
-// runAgent keeps the agent running. What it prints goes to all consoles.
+// runAgent keeps the agent running.
 func (p *initProcess) runAgent(ctx context.Context) {
-	p.children.keep(ctx, program{name: "agent", exe: p.cfg.Exe, argv: p.cfg.Agent, attr: func() (*os.ProcAttr, func(), error) {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return nil, nil, fmt.Errorf("making the agent's output: %w", err)
-		}
-		null, err := os.Open(os.DevNull)
-		if err != nil {
-			r.Close()
-			w.Close()
-			return nil, nil, fmt.Errorf("opening the agent's input: %w", err)
-		}
-		go func() {
-			defer r.Close()
-			_, _ = io.Copy(p.out, r) // ends with the last writer
-		}()
-		return &os.ProcAttr{Dir: "/", Files: []*os.File{null, w, w}, Sys: &syscall.SysProcAttr{Setsid: true}},
-			func() { null.Close(); w.Close() }, nil
-	}}, agentGrace, p.log)
+	p.children.keep(ctx, program{name: "agent", exe: p.cfg.Exe, argv: p.cfg.Agent, attr: p.onConsoles}, agentGrace, p.log)
 }
 
-// rescue keeps a shell on every console when the boot data asks for one.
-func (p *initProcess) rescue(ctx context.Context, programs *sync.WaitGroup) {
-	b, err := os.ReadFile(filepath.Join("/", agentv1.BootDataPath))
+// onConsoles is for programs that read nothing and whose output goes to all consoles.
+func (p *initProcess) onConsoles() (*os.ProcAttr, func(), error) {
+	r, w, err := os.Pipe()
 	if err != nil {
-		return // none: the agent says so
+		return nil, nil, fmt.Errorf("making a program's output: %w", err)
 	}
-	var d agentv1.BootData
-	if json.Unmarshal(b, &d) != nil || d.Rescue == nil {
-		return
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		r.Close()
+		w.Close()
+		return nil, nil, fmt.Errorf("opening a program's input: %w", err)
 	}
-	shell := p.cfg.Shell
-	if shell == "" {
-		shell = "/bbin/gosh"
-	}
-	for _, n := range consoleNames("/sys") {
-		if n == "tty0" {
-			n = "tty1" // tty0 is whichever is shown, and cannot be a controlling terminal of its own
-		}
-		tty := filepath.Join("/dev", n)
-		programs.Go(func() {
-			p.children.keep(ctx, program{name: "shell on " + n, exe: shell, argv: []string{shell}, attr: func() (*os.ProcAttr, func(), error) {
-				f, err := os.OpenFile(tty, os.O_RDWR, 0)
-				if err != nil {
-					return nil, nil, fmt.Errorf("opening the console %s: %w", tty, err)
-				}
-				return &os.ProcAttr{Dir: "/root", Files: []*os.File{f, f, f}, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true}},
-					func() { f.Close() }, nil
-			}}, 0, p.log)
-		})
-	}
+	go func() {
+		defer r.Close()
+		_, _ = io.Copy(p.out, r) // ends with the last writer
+	}()
+	return &os.ProcAttr{Dir: "/", Files: []*os.File{null, w, w}, Sys: &syscall.SysProcAttr{Setsid: true}},
+		func() { null.Close(); w.Close() }, nil
 }
