@@ -121,7 +121,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	var l net.Listener
 	err := s.cfg.Sockets(func() (err error) {
-		l, err = net.Listen("tcp4", s.cfg.HTTP)
+		var lc net.ListenConfig
+		l, err = lc.Listen(ctx, "tcp4", s.cfg.HTTP)
 		return err
 	})
 	if err != nil {
