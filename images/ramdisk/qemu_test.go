@@ -74,7 +74,7 @@ func boot(t *testing.T, flavour, addr string, data agentv1.BootData, args ...str
 		"-kernel", filepath.Join(dir, KernelFile), "-initrd", initrd, "-append", "console=ttyS0",
 		"-netdev", "user,id=n0,restrict=on,hostfwd=tcp:" + addr + "-:22", "-device", "virtio-net-pci,netdev=n0,romfile=",
 	}, args...)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	cmd := exec.CommandContext(ctx, qemu, args...)
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -152,7 +153,9 @@ func TestModprobeRequest(t *testing.T) {
 // device, and drivers without alias follow the ones they belong to.
 func TestDevicesSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var r Report
+		now := func() Report { mu.Lock(); defer mu.Unlock(); return r }
 		m := newModules(&aliases{exact: map[string][]string{"acpi:IPI0001:": {"ipmi_si"}, "late:1": {"slow"}}}, func(n string) error {
 			if n == "slow" {
 				time.Sleep(5 * time.Second)
@@ -162,14 +165,14 @@ func TestDevicesSettle(t *testing.T) {
 		events := make(chan uevent)
 		inputs := make(chan string, 1)
 		d := &devices{mods: m, sys: tree(t, map[string]string{"devices/x/modalias": "acpi:IPI0001:"}), events: events,
-			report: func(f func(*Report)) { f(&r) }, ready: make(chan struct{}), input: func(n string) { inputs <- n }}
+			report: func(f func(*Report)) { mu.Lock(); defer mu.Unlock(); f(&r) }, ready: make(chan struct{}), input: func(n string) { inputs <- n }}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go d.run(ctx)
 		<-d.ready
 		synctest.Wait()
-		if d := cmp.Diff([]string{"ipmi_si", "ipmi_devintf"}, r.Loaded); d != "" || r.Settled {
-			t.Errorf("settled %v at once\n%s", r.Settled, d)
+		if d := cmp.Diff([]string{"ipmi_si", "ipmi_devintf"}, now().Loaded); d != "" || now().Settled {
+			t.Errorf("settled %v at once\n%s", now().Settled, d)
 		}
 		events <- uevent{Action: "add", Modalias: "late:1"}
 		events <- uevent{Action: "add", Subsystem: "input", DevName: "input/event3"}
@@ -179,12 +182,12 @@ func TestDevicesSettle(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		if r.Settled {
+		if now().Settled {
 			t.Error("settled while a driver was loading")
 		}
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		if !r.Settled || !slices.Contains(r.Loaded, "slow") {
+		if r := now(); !r.Settled || !slices.Contains(r.Loaded, "slow") {
 			t.Errorf("two seconds after the last driver: %+v", r)
 		}
 	})
