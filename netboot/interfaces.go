@@ -63,8 +63,9 @@ func (s *Server) watch(ctx context.Context) error {
 	running := map[string]*served{}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
-		s.reconcile(ctx, running)
+	s.reconcile(ctx, running)
+	close(s.ready)
+	for ; ; s.reconcile(ctx, running) {
 		select {
 		case <-ctx.Done():
 			for _, r := range running {

@@ -65,6 +65,7 @@ type Server struct {
 	http    *httpboot.Server
 	clients *tracker
 	changed chan struct{}
+	ready   chan struct{} // closed by Run
 
 	strangers limiter // of what is recorded of clients that are nobody's machine
 
@@ -87,7 +88,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	s := &Server{cfg: cfg, clients: newTracker(cfg.Clock), changed: make(chan struct{}, 1), status: map[string]Status{}}
+	s := &Server{cfg: cfg, clients: newTracker(cfg.Clock), changed: make(chan struct{}, 1), ready: make(chan struct{}), status: map[string]Status{}}
 	d := dhcp.Config{Store: cfg.Store, Clients: dhcpClients{s}, Record: s.recordDHCP, Log: cfg.Log, Now: cfg.Clock}
 	if !cfg.NoProbe {
 		d.Probe = s.probe
@@ -113,7 +114,11 @@ func (s *Server) SubnetsChanged() {
 	}
 }
 
-// Run serves until ctx ends. It fails when the HTTP listener cannot be opened or the store cannot be read at start;
+// Ready is closed once a running Server has opened its HTTP listener and looked at every interface: from then on URL and
+// AddressFor tell what they will tell later.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Run serves until ctx ends; it is called once. It fails when the HTTP listener cannot be opened or the store cannot be read at start;
 // interfaces that are missing or busy are tried again.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.load(ctx); err != nil {

@@ -81,6 +81,14 @@ func TestRelayedRequests(t *testing.T) {
 		t.Error(offer.Summary())
 	}
 	r.silent(discover(mac(2), relayed("203.0.113.1")))
+
+	ack, _ := r.ask(selecting(mac(1), offer, relayed("198.51.100.1")))
+	renew := renewing(mac(1), ack.YourIPAddr.String()) // straight to the server, without the relay
+	r.send(renew.ToBytes(), serverIP)
+	rep = <-r.conn.out
+	if got, err := dhcpv4.FromBytes(rep.Payload); err != nil || got.MessageType() != dhcpv4.MessageTypeAck || rep.To != netip.AddrPortFrom(addrOf(ack.YourIPAddr), 68) {
+		t.Errorf("renewal: %v to %v", got, rep.To)
+	}
 }
 
 // Case 9.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -224,6 +225,9 @@ func (s *Server) subnetFor(r *request) *subnet {
 			}
 			continue
 		}
+		if sub.Interface == "" && sub.CIDR.Contains(r.ciaddr) && slices.Contains(r.iface.Addrs, r.to) {
+			return sub // a client behind a relay renews without it
+		}
 		if sub.Interface == "" || sub.Interface != r.iface.Name {
 			continue
 		}
@@ -258,11 +262,14 @@ func (s *Server) heard(r *request, sub *subnet) {
 	s.cfg.Record(x)
 }
 
-// ours is our address as the client's subnet sees it; invalid when the interface has none there. A relayed client
-// is answered from the address its relay wrote to.
+// ours is our address as the client's subnet sees it: the one that was written to, else the interface's in the subnet;
+// invalid when it has none there. A relayed client is answered from any.
 func ours(r *request, sub *subnet) netip.Addr {
+	if slices.Contains(r.iface.Addrs, r.to) {
+		return r.to
+	}
 	for _, a := range r.iface.Addrs {
-		if r.giaddr.IsValid() && a == r.to || sub.CIDR.Contains(a) {
+		if sub.CIDR.Contains(a) {
 			return a
 		}
 	}
