@@ -310,7 +310,12 @@ func FuzzRequest(f *testing.F) {
 	f.Add(message(dhcpv4.MessageTypeInform, mac(1)).ToBytes())
 	r := start(f, newStore(), []app.Subnet{lan, remote})
 	go func() {
-		for range r.conn.out {
+		for {
+			select {
+			case <-r.conn.out:
+			case <-r.conn.closed:
+				return
+			}
 		}
 	}()
 	f.Fuzz(func(t *testing.T, b []byte) {
