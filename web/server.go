@@ -86,7 +86,10 @@ func (s *Server) Run(ctx context.Context) error {
 // routes puts the tables of API and console, and the assets, behind one router.
 func (s *Server) routes() http.Handler {
 	e := echo.New()
-	e.HTTPErrorHandler = func(err error, c echo.Context) { s.fail(c.Response(), c.Request(), nil, fromRouter(err)) }
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		who, _ := s.identify(c.Request()) // who is only for the frame around the error
+		s.fail(c.Response(), c.Request(), who, fromRouter(err))
+	}
 	for _, rt := range s.API.Routes() {
 		e.Add(rt.Method, echoPath(rt.Path), func(c echo.Context) error {
 			who, err := s.identify(c.Request())

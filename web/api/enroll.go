@@ -29,8 +29,8 @@ func (in *EnrollInput) normalize() error {
 			return err
 		}
 	}
-	if len(in.MACs) > maxMACs || len(in.Drivers) > maxDrivers {
-		return app.Invalid("macs", "there are too many entries").Do("list at most %d MAC addresses and %d drivers", maxMACs, maxDrivers)
+	if len(in.MACs) > maxMACs {
+		return app.Invalid("macs", "lists %d addresses, the limit is %d", len(in.MACs), maxMACs)
 	}
 	for i, s := range in.MACs {
 		mac, err := app.ParseMAC(string(s))
@@ -51,6 +51,9 @@ func (in *EnrollInput) normalize() error {
 	}
 	if len(in.Note) > maxNote {
 		return app.Invalid("note", "is longer than %d bytes", maxNote)
+	}
+	if err := validBindings(in.Drivers); err != nil {
+		return err
 	}
 	return validLabels(in.Labels)
 }
@@ -92,8 +95,9 @@ func (b *BMCInput) checkLogin(field string) error {
 	if b.CredentialsRef != "" {
 		return app.Invalid(field+".credentials", "is given twice").Do("give either credentials or credentialsRef")
 	}
-	if c := b.Credentials; c.Username == "" || len(c.Username) > 128 || len(c.Password) > 256 {
-		return app.Invalid(field+".credentials", "needs a user name of at most 128 and a password of at most 256 bytes")
+	if c := b.Credentials; c.Username == "" || c.Password == "" || len(c.Username) > 128 || len(c.Password) > 256 {
+		return app.Invalid(field+".credentials", "lacks the user name or the password, or one of them is too long").
+			Do("type both; the password is not kept between tries")
 	}
 	return nil
 }

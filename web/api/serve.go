@@ -17,6 +17,16 @@ const (
 	stallTime = time.Minute      // longest pause of an upload or of a reader of a stream
 )
 
+// patience lets a request that starts something on n machines, a little apart, take its time to answer.
+func (c *Call) patience(n int) {
+	if c.w != nil {
+		_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(Patience(n)))
+	}
+}
+
+// Patience is how long a request about n machines may take.
+func Patience(n int) time.Duration { return callTime + time.Duration(n)*time.Second }
+
 // CookieName is the session cookie. The prefix makes browsers insist on Secure, Path=/ and no Domain.
 const CookieName = "__Host-bcd"
 

@@ -103,6 +103,7 @@ func verb[O any](a *API, v Verb, summary string, options func(O) (VerbOptions, e
 			if err != nil {
 				return VerbResults{}, err
 			}
+			c.patience(len(ids))
 			res, err := start(c, ids, in.Options)
 			return VerbResults{Items: res}, err
 		})

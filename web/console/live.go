@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -103,9 +104,12 @@ func machineLive(c *Console, q *request) error {
 		if err != nil {
 			return "", nil, err
 		}
-		mark := string(d.M.State) + d.M.WorkflowID + d.M.StateReason
+		mark := fmt.Sprint(d.M.State, d.M.WorkflowID, d.M.StateReason, d.M.Locked, len(d.M.NICs), d.Taken)
 		if d.Active != nil {
 			mark += string(d.Active.State)
+		}
+		if x := d.M.Deployment; x != nil {
+			mark += fmt.Sprint(x.Written, x.Alive, x.PhonedHome, x.ColdBoot, x.Confirmed)
 		}
 		return mark, []fragment{{"state", views.MachineState(d.M)}, {"live", views.MachineNow(d)},
 			{"timeline", views.Timeline(d.Events, "Nothing has happened to this machine yet.")}}, nil

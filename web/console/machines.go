@@ -2,9 +2,11 @@ package console
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/a-h/templ"
 
@@ -86,6 +88,7 @@ func batch(c *Console, q *request) error {
 		q.refuse(err)
 		return q.machineList(d)
 	}
+	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(api.Patience(len(ids))))
 	res, err := ask[api.VerbResults](q, "machines.batch."+string(verb), body)
 	if err != nil {
 		q.refuse(err)

@@ -1,0 +1,56 @@
+package views
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/workflow"
+)
+
+func TestSizesAndTimesInWords(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 3 << 30: "3.0 GiB", 1536 << 20: "1.5 GiB", 1 << 62: "4.0 EiB"} {
+		if got := Bytes(n); got != want {
+			t.Errorf("Bytes(%d) = %q, want %q", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{0: "0 s", 59 * time.Second: "59 s", 61 * time.Second: "1 min 01 s", 90 * time.Minute: "1 h 30 min", 72 * time.Hour: "3 days"} {
+		if got := Span(d); got != want {
+			t.Errorf("Span(%s) = %q, want %q", d, got, want)
+		}
+	}
+	now := time.Unix(1e9, 0)
+	for at, want := range map[time.Time]string{{}: "never", now: "just now", now.Add(-7 * time.Minute): "7 min ago", now.Add(time.Hour): "just now"} {
+		if got := Ago(at, now); got != want {
+			t.Errorf("Ago = %q, want %q", got, want)
+		}
+	}
+}
+
+func TestFiguresSayWhatIsKnown(t *testing.T) {
+	for want, p := range map[string]workflow.Progress{
+		"1.0 GiB of 4.0 GiB (25%) | 512.0 MiB/s | 6 s left": {Done: 1 << 30, Total: 4 << 30, Unit: "bytes", Rate: 512 << 20, ETA: 6},
+		"1.0 GiB":         {Done: 1 << 30, Unit: "bytes"},
+		"3 of 12 (25%)":   {Done: 3, Total: 12},
+		"":                {},
+		"13 of 12 (100%)": {Done: 13, Total: 12},
+	} {
+		if got := strings.Join(figures(&p), " | "); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestErrorsReadAsSentences(t *testing.T) {
+	for want, e := range map[string]*app.Error{
+		"The agent is gone": app.Errorf(app.Timeout, "x", "the agent is gone"),
+		"name: is empty":    app.Invalid("name", "is empty"),
+		"Über":              app.Errorf(app.Timeout, "x", "über"),
+		"":                  app.Errorf(app.Timeout, "x", ""),
+	} {
+		if got := sentence(e); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
