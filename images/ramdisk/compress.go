@@ -14,8 +14,8 @@ import (
 // DefaultLevel is the zstd level of an initramfs.
 const DefaultLevel = 19
 
-// compressor writes one zstd frame. The Go encoder's best level gives a fifth more bytes than the zstd program's 19 on
-// kernel modules, so the program is used where it is installed and the manifest says which one wrote the archive.
+// compressor writes one zstd frame. The Go encoder's best level gives a seventh more bytes than the zstd program's 19 on
+// kernel modules (16.0 MB against 13.9), so the program is used where it is installed and the manifest says which one wrote the archive.
 type compressor struct {
 	tool  string // path of the zstd program; "" is the Go encoder
 	level int
