@@ -132,6 +132,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, out any, err err
 // decode reads exactly one JSON object of known fields, at most MaxBody bytes.
 func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, agentv1.MaxBody))
+	// The body is here: its time limit must not end a poll that waits.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if err != nil {
 		var big *http.MaxBytesError
 		if errors.As(err, &big) {

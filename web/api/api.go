@@ -160,7 +160,9 @@ func typeOf[T any]() reflect.Type {
 func input[In any](c *Call) (In, error) {
 	var in In
 	if c.r != nil {
-		return in, decode(c.r, &in)
+		err := decode(c.r, &in)
+		Received(c.w)
+		return in, err
 	}
 	if v, ok := c.in.(In); ok {
 		return v, nil

@@ -77,7 +77,11 @@ func (a *API) listMachines(c *Call, _ none) (app.MachinePage, error) {
 	if len(f.Text) > 200 {
 		return app.MachinePage{}, app.Invalid("text", "is longer than 200 bytes")
 	}
-	return a.Machines.ListMachines(c, f)
+	page, err := a.Machines.ListMachines(c, f)
+	if page.Items == nil {
+		page.Items = []app.Machine{}
+	}
+	return page, err
 }
 
 // States lists the states in the order of a machine's life.

@@ -93,8 +93,15 @@ type patientReader struct {
 func (p patientReader) Read(b []byte) (int, error) {
 	_ = p.rc.SetReadDeadline(time.Now().Add(stallTime))
 	n, err := p.Reader.Read(b)
+	if err != nil {
+		_ = p.rc.SetReadDeadline(time.Time{})
+	}
 	return n, err
 }
+
+// Received lifts the time limit on a request's body once it is here. Left in place it would end the request: net/http goes
+// on reading an HTTP/1 connection to notice a caller who left, and takes the deadline for one.
+func Received(w http.ResponseWriter) { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }
 
 // Patient makes a request body that may take as long as it keeps moving.
 func Patient(w http.ResponseWriter, body io.Reader) io.Reader {

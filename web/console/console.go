@@ -80,6 +80,9 @@ func (c *Console) Serve(w http.ResponseWriter, r *http.Request, p Page, params m
 		_ = rc.SetWriteDeadline(time.Now().Add(pageTime))
 	}
 	err := q.readForm(p)
+	if !p.Raw {
+		api.Received(w)
+	}
 	if err == nil {
 		err = p.handle(c, q)
 	}
