@@ -323,3 +323,30 @@ func TestTwins(t *testing.T) {
 		t.Error("the other disk was not cleared")
 	}
 }
+
+// TestStaleSeed: first-boot data on another disk would be taken by cloud-init.
+func TestStaleSeed(t *testing.T) {
+	s := newSite(t, testRaw(1, 2<<20))
+	src := installed(t, gptTable, 16<<20)
+	if err := src.configure(t, seedFiles, ""); err != nil {
+		t.Fatal(err)
+	}
+	target := agentv1.Disk{Name: "sdb", Serial: "S2", Bytes: 4 << 20, SectorSize: 512}
+	r := newRig(t, s, target)
+	if err := os.Rename(filepath.Join(src.dir, "sda"), filepath.Join(r.dir, "sda")); err != nil {
+		t.Fatal(err)
+	}
+	r.disks = append(r.disks, src.disks[0])
+	o := s.order(target)
+	if _, err := r.Write(context.Background(), o, quiet); reason(err) != "disk-twin" || !strings.Contains(err.Error(), "CIDATA") {
+		t.Errorf("got %v", err)
+	}
+	r.untouched(t, "sdb")
+	o.WipeOthers = true
+	if _, err := r.Write(context.Background(), o, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if l := r.layout(t); len(l.Partitions) != 0 {
+		t.Errorf("the other disk has %+v", l)
+	}
+}

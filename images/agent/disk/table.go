@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"hash/crc32"
+	"io"
 	"strings"
 	"unicode/utf16"
 
@@ -184,7 +185,7 @@ func addSeedMBR(dev Device, l app.Layout) (start int64, write func() error, err 
 	}
 	var ends []int64
 	for _, p := range l.Partitions {
-		if p.Number <= 4 && p.Size == seed.Size && p.FS == "vfat" && isSeed(dev, p.Start) {
+		if p.Number <= 4 && p.Size == seed.Size && p.FS == "vfat" && isSeed(loose{dev}, p.Start) {
 			return p.Start, func() error { return nil }, nil
 		}
 		ends = append(ends, p.Start+p.Size)
@@ -206,9 +207,11 @@ func addSeedMBR(dev Device, l app.Layout) (start int64, write func() error, err 
 		Do("use an image with at most three primary partitions, or with a GPT")
 }
 
-// isSeed looks for the label that Configure gives.
-func isSeed(dev Device, off int64) bool {
+// isSeed looks for a FAT that cloud-init would take, whoever made it.
+func isSeed(r io.ReaderAt, off int64) bool {
 	b := make([]byte, 512)
-	_, err := (loose{dev}).ReadAt(b, off)
-	return err == nil && string(b[3:6]) == "BCD" && string(b[43:49]) == "CIDATA"
+	if _, err := r.ReadAt(b, off); err != nil {
+		return false
+	}
+	return strings.EqualFold(string(b[43:49]), "CIDATA") || strings.EqualFold(string(b[71:77]), "CIDATA") // FAT16, FAT32
 }

@@ -139,17 +139,19 @@ func (w *Writer) holder(name string) string {
 	return ""
 }
 
-// twin is another disk that carries file systems or volume groups of the image.
+// twin is another disk that carries file systems or volume groups of the image, or first-boot data.
 type twin struct {
-	disk   agentv1.Disk
-	layout app.Layout
-	ids    []string
+	disk  agentv1.Disk
+	parts []app.Partition // those that do
+	what  []string        // in words
 }
 
-// twins looks at every other disk for ids. A disk that cannot be read is no twin: it cannot be booted from either.
+// twins looks at every other disk for ids and for a file system labelled CIDATA: cloud-init takes the first it finds, and
+// would set the machine up with an earlier deploy's data. A disk that cannot be read is no twin: it cannot be booted from
+// either.
 func (w *Writer) twins(ctx context.Context, disks []agentv1.Disk, target string, ids []string) (out []twin) {
 	for _, d := range disks {
-		if d.Name == target || ctx.Err() != nil || len(ids) == 0 {
+		if d.Name == target || ctx.Err() != nil {
 			continue
 		}
 		f, err := os.Open(filepath.Join(w.cfg.DevDir, d.Name))
@@ -157,15 +159,20 @@ func (w *Writer) twins(ctx context.Context, disks []agentv1.Disk, target string,
 			w.cfg.Log.Info("another disk cannot be looked at", "disk", d.Name, "err", err)
 			continue
 		}
-		l := layout.Detect(f, d.Bytes, d.SectorSize)
-		f.Close()
-		t := twin{disk: d, layout: l}
-		for _, id := range layout.IDs(l) {
-			if slices.ContainsFunc(ids, func(s string) bool { return strings.EqualFold(s, id) }) {
-				t.ids = append(t.ids, id)
+		t := twin{disk: d}
+		for _, p := range layout.Detect(f, d.Bytes, d.SectorSize).Partitions {
+			switch {
+			case p.FSUUID != "" && slices.ContainsFunc(ids, func(s string) bool { return strings.EqualFold(s, p.FSUUID) }):
+				t.what = append(t.what, "the image's file system "+p.FSUUID)
+			case p.FS == "vfat" && isSeed(f, p.Start):
+				t.what = append(t.what, "first-boot data (CIDATA) of an earlier deploy")
+			default:
+				continue
 			}
+			t.parts = append(t.parts, p)
 		}
-		if len(t.ids) > 0 {
+		f.Close()
+		if len(t.parts) > 0 {
 			out = append(out, t)
 		}
 	}
@@ -173,18 +180,18 @@ func (w *Writer) twins(ctx context.Context, disks []agentv1.Disk, target string,
 }
 
 // noTwins refuses, or with WipeOthers clears, other disks with the image's identifiers: the boot loader and the kernel find
-// their root by them and would take either disk.
+// their root by them.
 func (w *Writer) noTwins(ctx context.Context, disks []agentv1.Disk, target string, order agentv1.Write) error {
 	for _, t := range w.twins(ctx, disks, target, order.FSUUIDs) {
 		if !order.WipeOthers {
-			return app.Errorf(app.Conflict, "disk-twin", "%s (serial %q) carries the image's file system %s already; the machine could boot either disk",
-				t.disk.Name, t.disk.Serial, strings.Join(t.ids, ", ")).
+			return app.Errorf(app.Conflict, "disk-twin", "%s (serial %q) carries %s already; the machine could take it from either disk",
+				t.disk.Name, t.disk.Serial, strings.Join(t.what, " and ")).
 				Do("deploy to that disk, wipe or remove it, or allow this deploy to clear other disks")
 		}
 		if err := w.clearTwin(t); err != nil {
 			return err
 		}
-		w.cfg.Log.Warn("another disk with the image's file systems was cleared", "disk", t.disk.Name, "serial", t.disk.Serial, "ids", t.ids)
+		w.cfg.Log.Warn("another disk with the image's file systems was cleared", "disk", t.disk.Name, "serial", t.disk.Serial, "had", t.what)
 	}
 	return nil
 }
@@ -196,11 +203,9 @@ func (w *Writer) clearTwin(t twin) error {
 		return err
 	}
 	defer dev.Close()
-	for _, p := range t.layout.Partitions {
-		if slices.Contains(t.ids, p.FSUUID) {
-			if err := clearEdges(dev, p.Start, min(p.Size, dev.Size()-p.Start)); err != nil {
-				return ioError(t.disk.Name, "clearing", err)
-			}
+	for _, p := range t.parts {
+		if err := clearEdges(dev, p.Start, min(p.Size, dev.Size()-p.Start)); err != nil {
+			return ioError(t.disk.Name, "clearing", err)
 		}
 	}
 	if err := clearEdges(dev, 0, dev.Size()); err != nil {
