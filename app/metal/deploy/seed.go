@@ -18,7 +18,7 @@ type SeedInput struct {
 const boundary = "==bcd-vendor-data=="
 
 // Seed renders the files of a NoCloud seed (cloud-init's documentation, "NoCloud"): meta-data and user-data are the
-// operator's, vendor-data is ours and holds a script that calls home on every boot.
+// operator's, vendor-data is ours and holds a script that calls home at the end of every boot.
 func Seed(in SeedInput) map[string][]byte {
 	meta, _ := json.MarshalIndent(map[string]any{ // strings marshal; JSON is YAML
 		"instance-id": in.InstanceID, "local-hostname": in.Hostname, "public-keys": append([]string{}, in.SSHKeys...),
@@ -34,13 +34,28 @@ func Seed(in SeedInput) map[string][]byte {
 	}
 }
 
-// vendorData is a MIME archive, because only a per-boot script part survives a user-data that sets the same keys.
+// vendorData is a MIME archive, because a part of its own survives a user-data that sets the same keys. The part is a
+// boothook, which installs the script that calls home: cloud-init (22.4) files a vendor's text/x-shellscript-per-boot under
+// scripts/vendor/per-boot, and runs only scripts/per-boot.
 func vendorData(url string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Content-Type: multipart/mixed; boundary=%q\nMIME-Version: 1.0\n\n--%s\n", boundary, boundary)
-	fmt.Fprintf(&b, "Content-Type: text/x-shellscript-per-boot; charset=\"us-ascii\"\nMIME-Version: 1.0\nContent-Transfer-Encoding: 7bit\n")
-	fmt.Fprintf(&b, "Content-Disposition: attachment; filename=\"90-bcd-phone-home\"\n\n%s\n--%s--\n", phoneHomeScript(url), boundary)
+	fmt.Fprintf(&b, "Content-Type: text/cloud-boothook; charset=\"us-ascii\"\nMIME-Version: 1.0\nContent-Transfer-Encoding: 7bit\n")
+	fmt.Fprintf(&b, "Content-Disposition: attachment; filename=\"bcd-phone-home\"\n\n%s\n--%s--\n", boothook(url), boundary)
 	return b.String()
+}
+
+// perBoot is where cloud-init looks, at the end of each boot, for scripts to run.
+const perBoot = "/var/lib/cloud/scripts/per-boot"
+
+// boothook runs early in each boot and puts the script in its place for the end of the same boot.
+func boothook(url string) string {
+	return fmt.Sprintf(`#!/bin/sh
+mkdir -p '%[1]s'
+cat >'%[1]s/90-bcd-phone-home' <<'BCD-END'
+%[2]sBCD-END
+chmod 700 '%[1]s/90-bcd-phone-home'
+`, perBoot, phoneHomeScript(url))
 }
 
 // phoneHomeScript calls the site with the boot id, with whichever client the system has, for up to ten minutes in the

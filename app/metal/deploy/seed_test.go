@@ -46,14 +46,27 @@ func script(t *testing.T, vendor []byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := part.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/x-shellscript-per-boot") {
+	if got := part.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/cloud-boothook") {
 		t.Errorf("the part is %s", got)
 	}
 	body, err := io.ReadAll(part)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(body)
+	// Run the hook as cloud-init does, into a folder of this test, and take what it installed.
+	dir := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", strings.ReplaceAll(string(body), perBoot, dir)).CombinedOutput(); err != nil {
+		t.Fatalf("the boothook: %v: %s", err, out)
+	}
+	installed := filepath.Join(dir, "90-bcd-phone-home")
+	text, err := os.ReadFile(installed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(installed); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+	return string(text)
 }
 
 // TestPhoneHomeScriptCallsWithEachClient runs the script of a seed with one client at a time on its PATH.
