@@ -1,0 +1,34 @@
+package lab
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/better-compute/bcd/bmc/virtual"
+)
+
+// TestDirectBoot measures a real ramdisk, and tells what the console showed when the line never comes.
+func TestDirectBoot(t *testing.T) {
+	dir := os.Getenv("BCD_LAB_RAMDISK")
+	if dir == "" {
+		t.Skip("left out: set BCD_LAB_RAMDISK to a built ramdisk to run it")
+	}
+	d := virtual.Direct{Kernel: filepath.Join(dir, "vmlinuz"), Initrd: filepath.Join(dir, "initramfs.zst"), Cmdline: "console=ttyS0 rdinit=/init"}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	l, err := DirectBoot(ctx, d, 0, regexp.MustCompile(`Linux version`), nil)
+	if err != nil || l.SincePower <= 0 || l.SincePower > time.Minute {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	t.Logf("kernel's first line after %.2f s", l.SincePower.Seconds())
+	short, cancelShort := context.WithTimeout(t.Context(), l.SincePower+5*time.Second)
+	defer cancelShort()
+	if _, err := DirectBoot(short, d, 0, regexp.MustCompile(`never printed`), nil); err == nil || !strings.Contains(err.Error(), "Linux version") {
+		t.Errorf("a line that never comes: %v", err)
+	}
+}
