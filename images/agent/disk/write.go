@@ -160,6 +160,7 @@ func newWorker(j *job) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	dec.SumLater = true // verify compares every chunk's sum with what the disk gives back
 	k := &worker{job: j, dec: dec}
 	if k.wire, err = Buffer(max(chunk.DefaultLimits.Fetch, chunk.MaxChunkBytes)); err != nil {
 		return nil, fmt.Errorf("reserving memory for a transfer: %w", err)
