@@ -23,6 +23,7 @@ type attempt struct {
 	ctx       context.Context
 	deadline  *deadline
 	delivered string // hex SHA-256 of the payload an agent was last given under this key; "" never
+	unbegun   bool   // the agent said last that it lives and never began this attempt
 	doubt     string // for errUndecided: what could not be told
 	over      atomic.Bool
 }

@@ -18,7 +18,7 @@ const (
 // settled and no error: it may be done (again) with the same key. errUndecided: a person must say.
 func (a *attempt) settle() (result json.RawMessage, settled bool, err error) {
 	if a.step.On == OnAgent {
-		if result, settled, err = a.settleOnAgent(); settled || err != nil || a.delivered == "" {
+		if result, settled, err = a.settleOnAgent(); settled || err != nil || a.delivered == "" || a.unbegun {
 			return result, settled, err
 		}
 	}
@@ -64,6 +64,7 @@ func (a *attempt) lastDelivery() (digest string, err error) {
 
 // askAgent looks the key up in the agent's table of attempts. A running attempt is waited for.
 func (a *attempt) askAgent() (result json.RawMessage, settled bool, err error) {
+	a.unbegun = false
 	var at *Attempt
 	err = a.patiently(func() error {
 		found, err := bounded(a.ctx, func() (any, error) {
@@ -95,6 +96,10 @@ func (a *attempt) askAgent() (result json.RawMessage, settled bool, err error) {
 			at.Error = app.Errorf(app.Unavailable, "agent-failed", "the agent failed without saying why")
 		}
 		return nil, true, at.Error
+	}
+	if at.State == Absent {
+		a.unbegun = true
+		return nil, false, nil
 	}
 	if err := a.prepare(); err != nil {
 		return nil, false, err

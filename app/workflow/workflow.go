@@ -193,9 +193,13 @@ type Agents interface {
 	Cancel(ctx context.Context, c Command)
 }
 
+// Absent is the state of a key that was delivered, as far as the journal knows, and that a session which lives and would
+// know it never began: delivering it again runs it for the first time.
+const Absent = "absent"
+
 // Attempt is an executor's memory of one key.
 type Attempt struct {
-	State  string          `json:"state"` // "running", "done", "failed"
+	State  string          `json:"state"` // "running", "done", "failed", or Absent
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  *app.Error      `json:"error,omitempty"`
 }
