@@ -270,3 +270,73 @@ func TestAttemptLostByTheAgentIsOrderedAnewOnlyWhenDeliveredAgain(t *testing.T) 
 		t.Error(err)
 	}
 }
+
+func TestCommandThatWaitsWhenTheSessionIsAnnouncedIsDelivered(t *testing.T) {
+	s := newSite(t)
+	_, d := s.boot(t)
+	first := s.up(t, d)
+	done := s.deliver(t, command) // a step that saw the session in the store
+	// The answer to the trade was lost, so the agent trades again: the waiting command must not be forgotten.
+	if again := s.up(t, d); again.SessionID != first.SessionID {
+		t.Fatal("another session")
+	}
+	if p := poll(t, s, first); len(p.Commands) != 1 {
+		t.Fatalf("%d commands", len(p.Commands))
+	}
+	if _, err := s.Result(t.Context(), agentv1.ResultReport{SessionID: first.SessionID, Attempt: agentv1.AttemptState{Key: command.Key, State: "done", Result: []byte(`{"ok":true}`)}}, first.Secret); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTableOlderThanAResultDoesNotUndoIt(t *testing.T) {
+	s := newSite(t)
+	_, d := s.boot(t)
+	r := s.up(t, d)
+	if _, err := s.Result(t.Context(), agentv1.ResultReport{SessionID: r.SessionID, Attempt: agentv1.AttemptState{Key: command.Key, State: "done", Result: []byte(`{"ok":true}`)}}, r.Secret); err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = s.Poll(gone, agentv1.PollRequest{SessionID: r.SessionID, BootID: "b1", Attempts: []agentv1.AttemptState{{Key: command.Key, State: "running"}}}, r.Secret)
+	if err := <-s.deliver(t, command); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRestartedSiteLearnsWhatWasNeverBegun(t *testing.T) {
+	s := newSite(t)
+	_, d := s.boot(t)
+	r := s.up(t, d)
+	s.restart()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = s.Poll(gone, agentv1.PollRequest{SessionID: r.SessionID, BootID: "b1"}, r.Secret)
+	if a, known, err := s.Lookup(t.Context(), command); !known || a.State != workflow.Absent || err != nil {
+		t.Errorf("lookup %+v %v %v", a, known, err)
+	}
+}
+
+func TestLookupEndsWithTheSession(t *testing.T) {
+	s := newSite(t)
+	_, d := s.boot(t)
+	s.up(t, d)
+	s.restart()
+	known := make(chan bool)
+	go func() {
+		_, k, err := s.Lookup(t.Context(), command)
+		if err != nil {
+			t.Error(err)
+		}
+		known <- k
+	}()
+	// Whether the look-up waits already or not, it must not wait for a poll that never comes.
+	if err := s.Revoke(t.Context(), "m-1"); err != nil {
+		t.Fatal(err)
+	}
+	if <-known {
+		t.Error("an attempt of a session that is over is known")
+	}
+}

@@ -152,7 +152,8 @@ func attemptError(e *agentv1.Error) *app.Error {
 	return &app.Error{Code: app.Code(limit(e.Code, 32)), Reason: limit(e.Reason, 64), Message: limit(e.Message, 1024), WayOut: limit(e.WayOut, 512), Retry: e.Retryable}
 }
 
-// Lookup asks the agent's table of attempts, waiting for its next poll when this process has not heard one yet.
+// Lookup asks the agent's table of attempts, waiting for its next poll when this process has not heard one yet. A poll
+// comes after the agent entered what the poll before brought, so a key that is not in its table was never begun.
 func (s *Service) Lookup(ctx context.Context, c workflow.Command) (workflow.Attempt, bool, error) {
 	ses, err := s.cfg.Store.LiveAgentSession(ctx, c.MachineID)
 	if app.CodeOf(err) == app.NotFound || (err == nil && ses.WorkflowID != c.WorkflowID) {
@@ -182,10 +183,13 @@ func (s *Service) Lookup(ctx context.Context, c workflow.Command) (workflow.Atte
 			return attempt(a), true, nil
 		}
 		if polled {
-			return workflow.Attempt{}, false, nil
+			return workflow.Attempt{State: workflow.Absent}, true, nil
 		}
 		select {
 		case <-changed:
+			if now, err := s.cfg.Store.AgentSession(ctx, ses.ID); err != nil || !now.Ended.IsZero() {
+				return workflow.Attempt{}, false, err
+			}
 		case <-timer.C:
 			return workflow.Attempt{}, false, nil
 		case <-ctx.Done():

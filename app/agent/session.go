@@ -44,8 +44,12 @@ func (s *Service) Session(ctx context.Context, req agentv1.SessionRequest, remot
 		return none, err
 	}
 	s.mu.Lock()
-	s.sessions[ses.ID] = newLive()
-	s.sessions[ses.ID].seen = now
+	l := s.sessions[ses.ID]
+	if l == nil { // else a step saw the session in the store and has a command waiting already
+		l = newLive()
+		s.sessions[ses.ID] = l
+	}
+	l.seen = now
 	s.mu.Unlock()
 	s.event("info", "agent.up", b.MachineID, b.WorkflowID, fmt.Sprintf("the agent of the ramdisk is up at %s (%s firmware)", remote, ses.Firmware))
 	s.cfg.Signal(b.MachineID, SignalUp, ses)
@@ -153,7 +157,8 @@ func (s *Service) Poll(ctx context.Context, req agentv1.PollRequest, secret stri
 	}
 }
 
-// learn takes over the agent's table. A command sent in a poll whose answer was lost is not in it: it is sent again.
+// learn takes over the agent's table. A command sent in a poll whose answer was lost is not in it: it is sent again. The
+// table may be older than a result that came by itself meanwhile: what has ended stays ended.
 func (s *Service) learn(l *live, table []agentv1.AttemptState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,6 +170,9 @@ func (s *Service) learn(l *live, table []agentv1.AttemptState) {
 		}
 		if lost(a) && l.rerun[a.Key] {
 			continue // it polled before it had the new order
+		}
+		if old, known := l.attempts[a.Key]; known && old.State != "running" {
+			continue
 		}
 		l.attempts[a.Key] = a
 	}
