@@ -298,9 +298,10 @@ func TestTableOlderThanAResultDoesNotUndoIt(t *testing.T) {
 	if _, err := s.Result(t.Context(), agentv1.ResultReport{SessionID: r.SessionID, Attempt: agentv1.AttemptState{Key: command.Key, State: "done", Result: []byte(`{"ok":true}`)}}, r.Secret); err != nil {
 		t.Fatal(err)
 	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, _ = s.Poll(gone, agentv1.PollRequest{SessionID: r.SessionID, BootID: "b1", Attempts: []agentv1.AttemptState{{Key: command.Key, State: "running"}}}, r.Secret)
+	other := command
+	other.Key = "wf:wf-1:write#0"
+	s.deliver(t, other) // so that the poll is answered at once
+	poll(t, s, r, agentv1.AttemptState{Key: command.Key, State: "running"})
 	if err := <-s.deliver(t, command); err != nil {
 		t.Error(err)
 	}
@@ -311,9 +312,7 @@ func TestRestartedSiteLearnsWhatWasNeverBegun(t *testing.T) {
 	_, d := s.boot(t)
 	r := s.up(t, d)
 	s.restart()
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, _ = s.Poll(gone, agentv1.PollRequest{SessionID: r.SessionID, BootID: "b1"}, r.Secret)
+	go func() { _, _ = s.Poll(t.Context(), agentv1.PollRequest{SessionID: r.SessionID, BootID: "b1"}, r.Secret) }()
 	if a, known, err := s.Lookup(t.Context(), command); !known || a.State != workflow.Absent || err != nil {
 		t.Errorf("lookup %+v %v %v", a, known, err)
 	}
