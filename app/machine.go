@@ -130,6 +130,7 @@ type DiskID struct {
 
 // Deployment is what was, or is being, put on a machine.
 type Deployment struct {
+	WorkflowID string    `json:"workflowId"` // whose image it is: only its address speaks for this system
 	ImageID    string    `json:"imageId"`
 	ImageName  string    `json:"imageName"`
 	Hostname   string    `json:"hostname"`

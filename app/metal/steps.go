@@ -54,7 +54,7 @@ func (p *Ports) Register() {
 		budget time.Duration
 	}{
 		{agentv1.KindInventory, 5 * time.Minute}, {agentv1.KindSetClock, time.Minute}, {agentv1.KindWrite, 12 * time.Hour},
-		{agentv1.KindKexecLoad, 5 * time.Minute}, {agentv1.KindWipe, 48 * time.Hour},
+		{agentv1.KindWipe, 48 * time.Hour},
 	} {
 		p.Flows.Register(workflow.Kind{Name: k.name, Budget: k.budget})
 	}

@@ -25,6 +25,7 @@ type home struct {
 	key    []byte
 	agents app.AgentStore
 	db     app.MachineStore
+	revoke func(ctx context.Context, machineID string) error // of boots and agent sessions
 	signal func(machineID, name string, data any)
 	record func(app.Event)
 	now    func() time.Time
@@ -77,7 +78,7 @@ func (h *home) called(ctx context.Context, p *app.PhoneHome, bootID string) erro
 	first := false
 	m, err := h.db.UpdateMachine(ctx, p.MachineID, func(m *app.Machine) error {
 		d := m.Deployment
-		if d == nil {
+		if d == nil || d.WorkflowID != p.WorkflowID { // released, or another image by now
 			return app.Missing("deployment", m.Name)
 		}
 		now := h.now().UTC()
@@ -96,6 +97,9 @@ func (h *home) called(ctx context.Context, p *app.PhoneHome, bootID string) erro
 	if err != nil {
 		return err
 	}
+	if err := h.ramdiskOver(ctx, p); err != nil {
+		return err
+	}
 	what := "the installed system called: it has booted again"
 	if first {
 		what = "the installed system called: it runs"
@@ -103,6 +107,19 @@ func (h *home) called(ctx context.Context, p *app.PhoneHome, bootID string) erro
 	h.record(app.Event{Time: h.now().UTC(), Kind: "os.home", Level: "info", MachineID: m.ID, Workflow: p.WorkflowID, Message: what})
 	h.signal(m.ID, deploy.SignalHome, nil)
 	return nil
+}
+
+// ramdiskOver ends the ramdisk of the deploy whose system calls: the machine has left it, and nobody should wait for its
+// agent any more.
+func (h *home) ramdiskOver(ctx context.Context, p *app.PhoneHome) error {
+	b, err := h.agents.LiveBoot(ctx, p.MachineID)
+	if app.CodeOf(err) == app.NotFound || (err == nil && b.WorkflowID != p.WorkflowID) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return h.revoke(ctx, p.MachineID)
 }
 
 // sawFrame notes a sign of life of an installed system: an address asked for by a machine whose image is written and that

@@ -10,21 +10,27 @@ import (
 	"github.com/better-compute/bcd/web/api"
 )
 
-// retire lets go of a machine but keeps its record.
+// retire lets go of a machine but keeps its record. With force it does so whatever the machine is busy with.
 func (s *service) retire(ctx context.Context, actor, id string, o api.VerbOptions) (*workflow.Workflow, error) {
-	m, err := s.db.Machine(ctx, id)
+	m, err := s.leaving(ctx, id, "retire", o.Force)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.letGo(ctx, actor, m, "retire", o.Force); err != nil {
+	if err := s.drop(ctx, actor, m, "retire"); err != nil {
+		return nil, err
+	}
+	if err := s.ports.Boots.Revoke(ctx, m.ID); err != nil {
 		return nil, err
 	}
 	var off error
 	if o.PowerOff && m.BMC != nil {
 		off = s.cutPower(ctx, m)
 	}
-	err = s.change(ctx, actor, id, "machine.retired", "was retired", func(m *app.Machine) error {
-		m.State, m.StateSince, m.StateReason, m.WorkflowID = app.StateRetired, s.now().UTC(), o.Reason, ""
+	err = s.change(ctx, actor, m.ID, "machine.retired", "was retired", func(m *app.Machine) error {
+		if m.WorkflowID != "" {
+			return metal.From(m, "retire", false)
+		}
+		m.State, m.StateSince, m.StateReason, m.FailedVerb, m.Before = app.StateRetired, s.now().UTC(), o.Reason, "", ""
 		return nil
 	})
 	return nil, errors.Join(err, off)
@@ -38,36 +44,41 @@ func (s *service) cutPower(ctx context.Context, m *app.Machine) error {
 	return h.SetPower(ctx, "off")
 }
 
-// delete removes a machine and everything that is kept of it, its credential included.
+// delete removes a machine and everything that is kept of it, its credential included. With force it does so in every
+// state, and its BMC sees no more traffic.
 func (s *service) delete(ctx context.Context, actor, id string, o api.VerbOptions) (*workflow.Workflow, error) {
-	m, err := s.db.Machine(ctx, id)
+	m, err := s.leaving(ctx, id, "delete", o.Force)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.letGo(ctx, actor, m, "delete", o.Force); err != nil {
+	if err := s.ports.Boots.Revoke(ctx, m.ID); err != nil {
 		return nil, err
 	}
-	if err := s.db.DeleteMachine(ctx, m.ID); err != nil {
+	if err := s.db.DeleteMachine(ctx, m.ID); err != nil { // before the workflow ends, so that no other begins
 		return nil, err
 	}
 	s.say(actor, "machine.deleted", m, "%s was deleted", m.Name)
-	return nil, s.forget(ctx, m)
+	return nil, errors.Join(s.drop(ctx, actor, m, "delete"), s.forget(ctx, m))
 }
 
-// letGo ends what a machine is busy with. Without force, a machine that is busy, locked or deployed is refused.
-func (s *service) letGo(ctx context.Context, actor string, m *app.Machine, verb string, force bool) error {
-	if !force {
-		if err := mayLeave(m, verb); err != nil {
-			return err
-		}
+// leaving finds a machine that is to go. Without force, one that is busy, locked or deployed is refused.
+func (s *service) leaving(ctx context.Context, id, verb string, force bool) (*app.Machine, error) {
+	m, err := s.db.Machine(ctx, id)
+	if err == nil && !force {
+		err = mayLeave(m, verb)
 	}
-	if m.WorkflowID != "" {
-		err := s.flows.Abort(ctx, m.WorkflowID, actor, verb)
-		if err != nil && app.CodeOf(err) != app.NotFound && app.CodeOf(err) != app.Conflict {
-			return err
-		}
+	return m, err
+}
+
+// drop ends what a machine is busy with, at once: its BMC is left as it is, since a clean-up would talk to it.
+func (s *service) drop(ctx context.Context, actor string, m *app.Machine, verb string) error {
+	s.halt(m)
+	if m.WorkflowID == "" {
+		return nil
 	}
-	return s.ports.Boots.Revoke(ctx, m.ID)
+	err := s.flows.Drop(ctx, m.WorkflowID, actor, verb)
+	s.halt(m) // what a step began in between
+	return err
 }
 
 func mayLeave(m *app.Machine, verb string) error {

@@ -113,7 +113,7 @@ func (s *Site) wireMachines(context.Context) error {
 	}
 	s.ports.Register()
 	s.service = &service{
-		ports: s.ports, db: s.db, flows: s.engine, record: s.bus.Emit, now: now, probe: s.probe, forget: s.forget,
+		ports: s.ports, db: s.db, flows: s.engine, record: s.bus.Emit, now: now, probe: s.probe, halt: s.halt, forget: s.forget,
 		enroll: enroll.New(s.ports, enroll.Config{
 			Profiles: s.db, Network: s.db, Seal: s.seal, Forget: s.unseal, Bind: s.bind,
 			Probe: func(ctx context.Context, b app.BMC) (driver.Card, error) {
@@ -157,12 +157,18 @@ func (s *Site) unseal(ctx context.Context, ref string) error {
 	return s.vault.Delete(ctx, name)
 }
 
-// forget ends all traffic to a machine's BMC and removes the credential that enrolment sealed for it.
+// halt ends all traffic to a machine's BMC.
+func (s *Site) halt(m *app.Machine) {
+	if m.BMC != nil {
+		s.registry.Halt(m.BMC.Address)
+	}
+}
+
+// forget drops the sessions on a machine's BMC and removes the credential that enrolment sealed for it.
 func (s *Site) forget(ctx context.Context, m *app.Machine) error {
 	if m.BMC == nil {
 		return nil
 	}
-	s.registry.Halt(m.BMC.Address)
 	s.redfish.Forget(m.BMC.Address)
 	if m.BMC.CredentialRef != secret.Ref("bmc-"+m.ID) {
 		return nil // the operator's own secret

@@ -98,7 +98,7 @@ func (s *Site) wireNetboot(ctx context.Context) (err error) {
 	if err != nil {
 		return listenError("listen.agent", f.Listen.Agent, err)
 	}
-	s.home = &home{key: s.key, agents: s.db, db: s.db, signal: func(m, n string, d any) { s.engine.Signal(m, n, d) }, record: s.bus.Emit, now: now}
+	s.home = &home{key: s.key, agents: s.db, db: s.db, revoke: s.agents.Revoke, signal: func(m, n string, d any) { s.engine.Signal(m, n, d) }, record: s.bus.Emit, now: now}
 	s.netboot, err = netboot.New(netboot.Config{
 		Port: port67{s}, Store: s.db, Sockets: s.cfg.Sockets, HTTP: f.Listen.Boot, Loaders: s.loaders(), Log: s.log, Record: s.recordNetboot,
 		Mounts: []netboot.Mount{

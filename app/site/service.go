@@ -21,7 +21,7 @@ import (
 type service struct {
 	ports      *metal.Ports
 	db         app.MachineStore
-	flows      workflow.API
+	flows      flows
 	enroll     *enroll.Verbs
 	commission *commission.Verbs
 	deploy     *deploy.Verbs
@@ -29,12 +29,19 @@ type service struct {
 	rescue     *rescue.Verbs
 	power      *power.Verbs
 	probe      func(ctx context.Context, in api.BMCInput) (*api.Card, error)
-	forget     func(ctx context.Context, m *app.Machine) error // credentials, sessions and traffic of a machine that goes
+	halt       func(m *app.Machine)                            // ends all traffic to a machine's BMC, running and waiting
+	forget     func(ctx context.Context, m *app.Machine) error // sessions and credential of a machine that is gone
 	record     func(app.Event)
 	now        func() time.Time
 }
 
 var _ api.Service = (*service)(nil)
+
+// flows is the engine.
+type flows interface {
+	workflow.API
+	Drop(ctx context.Context, id, actor, reason string) error
+}
 
 // stagger is the pause between the starts of a batch, so that a rack does not draw its inrush current at once.
 const stagger = 500 * time.Millisecond

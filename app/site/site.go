@@ -49,6 +49,9 @@ type Config struct {
 	// Sockets opens the sockets of the provisioning side in another network namespace; nil: this process's. The console
 	// is always opened in this one.
 	Sockets netboot.Sockets
+	// Journal wraps the store of the workflow engine; nil: it is used as it is. A test of the whole site stops the process
+	// there, at an instant of its choice.
+	Journal func(workflow.Store) workflow.Store
 	// Flavour of the built-in ramdisk: "server" (default) or "lab".
 	Flavour string
 }
@@ -83,10 +86,11 @@ type Site struct {
 	setupCode               string
 }
 
-// part is a component: Run returns when its context ends, or fails.
+// part is a component: run returns when its context ends, or fails.
 type part struct {
 	name string
 	run  func(ctx context.Context) error
+	up   <-chan struct{} // closed once those that start later may rely on it; nil: at once
 }
 
 // New opens store, keys and listeners and wires the components. On an error nothing stays open.
@@ -163,7 +167,11 @@ func (s *Site) wireCore(ctx context.Context) error {
 		Store: s.db, SiteKey: s.key, URLs: s.urls, AgentPin: s.agentPair.SPKI(), Log: s.log, Record: s.bus.Emit,
 		Signal: func(machine, name string, data any) { s.engine.Signal(machine, name, data) },
 	})
-	s.engine = workflow.NewEngine(workflow.Config{Store: s.db, Agents: s.agents, Log: s.log, Record: s.bus.Emit})
+	var journal workflow.Store = s.db
+	if s.cfg.Journal != nil {
+		journal = s.cfg.Journal(journal)
+	}
+	s.engine = workflow.NewEngine(workflow.Config{Store: journal, Agents: s.agents, Log: s.log, Record: s.bus.Emit})
 	if err := s.registerDrivers(); err != nil {
 		return err
 	}
@@ -222,7 +230,11 @@ func (s *Site) urls(address string) (siteURLs, bootURLs []string) {
 	if err != nil {
 		return nil, nil
 	}
-	return []string{"https://" + netip.AddrPortFrom(a, ap.Port()).String()}, []string{s.netboot.URL(a, "")}
+	agents := a
+	if !ap.Addr().IsUnspecified() {
+		agents = ap.Addr() // it listens there only
+	}
+	return []string{"https://" + netip.AddrPortFrom(agents, ap.Port()).String()}, []string{s.netboot.URL(a, "")}
 }
 
 func (s *Site) wireWeb(ctx context.Context) (err error) {
@@ -241,7 +253,8 @@ func (s *Site) wireWeb(ctx context.Context) (err error) {
 	}
 	srv := web.New(web.Config{Listener: s.console, Pair: s.pair, API: s.api, Console: console.New(console.Config{API: s.api, Log: s.log}), Access: s.access, Log: s.log})
 	s.add("agents", agentapi.New(agentapi.Config{Listener: s.agentsListener, TLS: s.agentPair.TLS("http/1.1"), Agents: s.agents, Log: s.log}).Run)
-	s.add("netboot", s.netboot.Run)
+	// Workflows that are taken up ask for the addresses machines see us at, so netboot is up before them.
+	s.parts = append(s.parts, part{"netboot", s.netboot.Run, s.netboot.Ready()})
 	s.add("images", s.catalog.Run)
 	s.add("workflows", s.engine.Run)
 	s.add("console", srv.Run)
@@ -254,7 +267,7 @@ func listenError(field, addr string, err error) error {
 }
 
 func (s *Site) add(name string, run func(context.Context) error) {
-	s.parts = append(s.parts, part{name, run})
+	s.parts = append(s.parts, part{name: name, run: run})
 }
 
 // Run serves until ctx ends or a component fails.
@@ -266,37 +279,64 @@ func (s *Site) RunReady(ctx context.Context, ready func()) error {
 		return errors.Join(err, s.close())
 	}
 	failed := make(chan error, len(s.parts))
-	type running struct {
-		part
-		stop context.CancelFunc
-		done chan struct{}
-	}
-	var up []running
 	base := context.WithoutCancel(ctx)
-	for _, p := range s.parts {
-		pctx, stop := context.WithCancel(base)
-		r := running{p, stop, make(chan struct{})}
-		go func() {
-			defer close(r.done)
-			if err := p.run(pctx); err != nil && pctx.Err() == nil {
-				failed <- fmt.Errorf("running %s: %w", p.name, err)
-			}
-		}()
-		up = append(up, r)
-	}
-	ready()
+	var up []running
 	var err error
-	select {
-	case <-ctx.Done():
-		s.log.Info("stopping")
-	case err = <-failed:
+	for _, p := range s.parts {
+		up = append(up, start(base, p, failed))
+		if err = p.await(ctx, failed); err != nil || ctx.Err() != nil {
+			break
+		}
+	}
+	if err == nil && ctx.Err() == nil {
+		ready()
+		select {
+		case <-ctx.Done():
+		case err = <-failed:
+		}
+	}
+	if err != nil {
 		s.log.Error("a component failed; stopping", "error", err)
+	} else {
+		s.log.Info("stopping")
 	}
 	for i := len(up) - 1; i >= 0; i-- {
 		up[i].stop()
 		<-up[i].done
 	}
 	return errors.Join(err, s.close())
+}
+
+// running is a component with its end.
+type running struct {
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+func start(ctx context.Context, p part, failed chan<- error) running {
+	ctx, stop := context.WithCancel(ctx)
+	r := running{stop, make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		if err := p.run(ctx); err != nil && ctx.Err() == nil {
+			failed <- fmt.Errorf("running %s: %w", p.name, err)
+		}
+	}()
+	return r
+}
+
+// await waits until the component is up, one fails, or ctx ends.
+func (p part) await(ctx context.Context, failed <-chan error) error {
+	if p.up == nil {
+		return nil
+	}
+	select {
+	case <-p.up:
+	case <-ctx.Done():
+	case err := <-failed:
+		return err
+	}
+	return nil
 }
 
 // greet shows the person at the terminal how to get in.

@@ -38,6 +38,7 @@ func (v *Verbs) register() {
 	f.Register(workflow.Kind{Name: kindHome, Budget: metal.OSPhonedHome, Run: v.awaitHome})
 	f.Register(workflow.Kind{Name: kindProof, Budget: metal.OSPhonedHome, Run: v.awaitProof})
 	f.Register(workflow.Kind{Name: agentv1.KindConfigure, Budget: 5 * time.Minute, Prepare: v.configure})
+	f.Register(workflow.Kind{Name: agentv1.KindKexecLoad, Budget: 5 * time.Minute, Check: v.checkKexec})
 }
 
 func input(s workflow.StepContext) (plan, error) {
@@ -59,7 +60,7 @@ func (v *Verbs) claim(ctx context.Context, s workflow.StepContext) (any, error) 
 	}
 	_, err = v.p.Machines.UpdateMachine(ctx, s.Command().MachineID, func(m *app.Machine) error {
 		m.OwnDisks = own(m.OwnDisks, pl.Disk)
-		m.Deployment = &app.Deployment{ImageID: pl.ImageID, ImageName: pl.Image, Hostname: pl.Hostname, Disk: pl.Disk, BootPath: path, Started: v.p.Now().UTC()}
+		m.Deployment = &app.Deployment{WorkflowID: s.Command().WorkflowID, ImageID: pl.ImageID, ImageName: pl.Image, Hostname: pl.Hostname, Disk: pl.Disk, BootPath: path, Started: v.p.Now().UTC()}
 		return nil
 	})
 	return nil, err
@@ -126,6 +127,17 @@ func (v *Verbs) expectOS(ctx context.Context, s workflow.StepContext) (any, erro
 		return nil, nil
 	}
 	return nil, v.p.Boots.Revoke(ctx, s.Command().MachineID)
+}
+
+// checkKexec tells whether the machine jumped. The agent that could say so is gone when it did; the system that was jumped
+// into says it by a call. Without one it cannot be told, and a person decides.
+func (v *Verbs) checkKexec(ctx context.Context, s workflow.StepContext) (workflow.Verdict, any, error) {
+	limit := max(s.Command().NotAfter.Sub(v.p.Now())-10*time.Second, time.Second) // ends before the engine's deadline does
+	ok, err := v.await(ctx, s, limit, "the agent is gone; waiting for the installed system to call", func(d *app.Deployment) bool { return !d.Alive.IsZero() })
+	if err != nil || !ok {
+		return workflow.Unknown, nil, err
+	}
+	return workflow.Happened, agentv1.KexecResult{}, nil
 }
 
 // awaitAlive waits for a sign of the system and power-cycles a silent machine to its disk, once, after asking the store
