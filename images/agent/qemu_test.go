@@ -93,7 +93,7 @@ func parts(t *testing.T) (dist, image string) {
 	if _, err := os.Stat(filepath.Join(dist, ramdisk.InitramfsFile)); err != nil {
 		t.Skip("left out: no ramdisk was built: make ramdisk")
 	}
-	found, _ := filepath.Glob("../../build/osimage/*/image.raw")
+	found, _ := filepath.Glob("../../.cache/lab/images/*/image.raw")
 	if len(found) == 0 {
 		t.Skip("left out: no OS image was built: make lab builds one")
 	}
