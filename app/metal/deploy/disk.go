@@ -9,8 +9,21 @@ import (
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
-// tail is what a deploy needs behind the image: the seed partition and the backup partition table, in bytes.
-const tail = 16 << 20
+// tail is what a deploy needs behind the image's last partition: the seed partition, its alignment and the backup
+// partition table, in bytes. The agent checks it again.
+const tail = 34 << 20
+
+// room is the smallest disk an image and its seed fit on, in bytes.
+func room(img *app.Image) int64 {
+	var end int64
+	for _, p := range img.Layout.Partitions {
+		end = max(end, p.Start+p.Size)
+	}
+	if end == 0 {
+		end = img.RawBytes
+	}
+	return max(img.RawBytes, end+tail)
+}
 
 // PickDisk chooses the one disk a rule names from an inventory, or refuses with what it saw. Disks that are removable,
 // remote, multipath or a BMC's virtual medium are chosen only when named by serial or WWN.
@@ -32,12 +45,12 @@ func PickDisk(inv *agentv1.Inventory, rule app.DiskRule, img *app.Image) (agentv
 	}
 	big := fit[:0:0]
 	for _, d := range fit {
-		if d.Bytes >= img.RawBytes+tail {
+		if d.Bytes >= room(img) {
 			big = append(big, d)
 		}
 	}
 	if len(big) == 0 {
-		return agentv1.Disk{}, app.Errorf(app.InvalidInput, "disk-too-small", "image %s needs %d bytes and %d for its seed; %s", img.Name, img.RawBytes, tail, names(fit)).
+		return agentv1.Disk{}, app.Errorf(app.InvalidInput, "disk-too-small", "image %s needs %d bytes with its seed; the machine has %s", img.Name, room(img), names(fit)).
 			At("disk").Do("choose a larger disk or a smaller image")
 	}
 	sort.SliceStable(big, func(i, j int) bool { return big[i].Bytes < big[j].Bytes })
