@@ -312,7 +312,9 @@ func TestRestartedSiteLearnsWhatWasNeverBegun(t *testing.T) {
 	_, d := s.boot(t)
 	r := s.up(t, d)
 	s.restart()
-	go func() { _, _ = s.Poll(t.Context(), agentv1.PollRequest{SessionID: r.SessionID, BootID: "b1"}, r.Secret) }()
+	go func() {
+		_, _ = s.Poll(t.Context(), agentv1.PollRequest{SessionID: r.SessionID, BootID: "b1"}, r.Secret)
+	}()
 	if a, known, err := s.Lookup(t.Context(), command); !known || a.State != workflow.Absent || err != nil {
 		t.Errorf("lookup %+v %v %v", a, known, err)
 	}

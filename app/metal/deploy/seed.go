@@ -14,9 +14,6 @@ type SeedInput struct {
 	PhoneHome            string // URL
 }
 
-// boundary parts the vendor-data. It is fixed, so that the seed is a function of its input.
-const boundary = "==bcd-vendor-data=="
-
 // Seed renders the files of a NoCloud seed (cloud-init's documentation, "NoCloud"): meta-data and user-data are the
 // operator's, vendor-data is ours and holds a script that calls home at the end of every boot.
 func Seed(in SeedInput) map[string][]byte {
@@ -34,28 +31,18 @@ func Seed(in SeedInput) map[string][]byte {
 	}
 }
 
-// vendorData is a MIME archive, because a part of its own survives a user-data that sets the same keys. The part is a
-// boothook, which installs the script that calls home: cloud-init (22.4) files a vendor's text/x-shellscript-per-boot under
-// scripts/vendor/per-boot, and runs only scripts/per-boot.
+// vendorData is one script, not a cloud-config: a user-data that sets the same keys would replace those. cloud-init runs it
+// once for an instance (module scripts-vendor); it installs the script that calls on every boot (scripts-per-boot), which
+// comes later in the same boot.
 func vendorData(url string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Content-Type: multipart/mixed; boundary=%q\nMIME-Version: 1.0\n\n--%s\n", boundary, boundary)
-	fmt.Fprintf(&b, "Content-Type: text/cloud-boothook; charset=\"us-ascii\"\nMIME-Version: 1.0\nContent-Transfer-Encoding: 7bit\n")
-	fmt.Fprintf(&b, "Content-Disposition: attachment; filename=\"bcd-phone-home\"\n\n%s\n--%s--\n", boothook(url), boundary)
-	return b.String()
-}
-
-// perBoot is where cloud-init looks, at the end of each boot, for scripts to run.
-const perBoot = "/var/lib/cloud/scripts/per-boot"
-
-// boothook runs early in each boot and puts the script in its place for the end of the same boot.
-func boothook(url string) string {
-	return fmt.Sprintf(`#!/bin/sh
-mkdir -p '%[1]s'
-cat >'%[1]s/90-bcd-phone-home' <<'BCD-END'
-%[2]sBCD-END
-chmod 700 '%[1]s/90-bcd-phone-home'
-`, perBoot, phoneHomeScript(url))
+	return `#!/bin/sh
+set -e
+dir=/var/lib/cloud/scripts/per-boot
+mkdir -p "$dir"
+cat > "$dir/90-bcd-phone-home" <<'BCD_SCRIPT_ENDS'
+` + phoneHomeScript(url) + `BCD_SCRIPT_ENDS
+chmod 700 "$dir/90-bcd-phone-home"
+`
 }
 
 // phoneHomeScript calls the site with the boot id, with whichever client the system has, for up to ten minutes in the

@@ -3,11 +3,8 @@ package deploy
 import (
 	"bytes"
 	"io"
-	"mime"
-	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
-	"net/mail"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,42 +28,24 @@ func TestSeedIsAFunctionOfItsInput(t *testing.T) {
 	}
 }
 
-// script takes the one part out of the vendor-data as a MIME reader does.
+// script runs the vendor-data as cloud-init does, below a root of its own, and gives the script it installs.
 func script(t *testing.T, vendor []byte) string {
 	t.Helper()
-	msg, err := mail.ReadMessage(bytes.NewReader(vendor))
+	root := t.TempDir()
+	text := strings.ReplaceAll(string(vendor), "/var/lib/cloud", root)
+	if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", text).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	path := filepath.Join(root, "scripts/per-boot/90-bcd-phone-home")
+	st, err := os.Stat(path)
+	if err != nil || st.Mode().Perm() != 0o700 {
+		t.Fatalf("the installed script: %v, %v", st, err)
+	}
+	body, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, params, err := mime.ParseMediaType(msg.Header.Get("Content-Type"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	part, err := multipart.NewReader(msg.Body, params["boundary"]).NextPart()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := part.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/cloud-boothook") {
-		t.Errorf("the part is %s", got)
-	}
-	body, err := io.ReadAll(part)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Run the hook as cloud-init does, into a folder of this test, and take what it installed.
-	dir := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", strings.ReplaceAll(string(body), perBoot, dir)).CombinedOutput(); err != nil {
-		t.Fatalf("the boothook: %v: %s", err, out)
-	}
-	installed := filepath.Join(dir, "90-bcd-phone-home")
-	text, err := os.ReadFile(installed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if st, err := os.Stat(installed); err != nil || st.Mode().Perm() != 0o700 {
-		t.Errorf("mode %v, %v", st.Mode(), err)
-	}
-	return string(text)
+	return string(body)
 }
 
 // TestPhoneHomeScriptCallsWithEachClient runs the script of a seed with one client at a time on its PATH.
