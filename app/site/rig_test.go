@@ -299,6 +299,16 @@ func (r *rig) workflow(id string) workflow.Workflow {
 	return w
 }
 
+// events gives what was recorded of a kind about the machine. The appliance is started anew, so that all is written down.
+func (r *rig) events(kind string) []app.Event {
+	r.t.Helper()
+	r.stop()
+	r.start("")
+	var l api.List[app.Event]
+	r.must(http.MethodGet, "/api/v1/events?machine="+machineName+"&kind="+kind, nil, &l)
+	return l.Items
+}
+
 // story is every workflow's journal, for messages.
 func (r *rig) story() (out string) {
 	var all api.List[workflow.Workflow]
