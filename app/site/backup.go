@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"filippo.io/age"
@@ -149,7 +150,7 @@ func Restore(ctx context.Context, r io.Reader, dataDir, passphrase string) (miss
 		return nil, err
 	}
 	if err := store.Restore(ctx, filepath.Join(tmp, databaseName), filepath.Join(dataDir, databaseName)); err != nil {
-		return nil, err
+		return nil, unusable(err)
 	}
 	if err := os.Rename(filepath.Join(tmp, keysDir), filepath.Join(dataDir, keysDir)); err != nil {
 		return nil, errors.Join(fmt.Errorf("restoring the keys: %w", err), os.Remove(filepath.Join(dataDir, databaseName)))
@@ -175,14 +176,20 @@ func unpack(r io.Reader, dir, passphrase string) error {
 		if err != nil {
 			return damaged(err)
 		}
-		name := filepath.FromSlash(h.Name)
-		if !filepath.IsLocal(name) || h.Typeflag != tar.TypeReg {
+		if !ours(h) {
 			return damaged(fmt.Errorf("it holds %.80q", h.Name))
 		}
-		if err := unpackFile(tr, filepath.Join(dir, name)); err != nil {
+		if err := unpackFile(tr, filepath.Join(dir, h.Name)); err != nil {
 			return err
 		}
 	}
+}
+
+// ours reports whether a backup holds such an entry: the database, the list of chunks, or a key.
+func ours(h *tar.Header) bool {
+	key, isKey := strings.CutPrefix(h.Name, keysDir+"/")
+	known := h.Name == databaseName || h.Name == chunksName || isKey && key != "." && key != ".." && !strings.ContainsAny(key, "/\\")
+	return known && h.Typeflag == tar.TypeReg
 }
 
 func complete(dir string) error {
@@ -198,16 +205,31 @@ func damaged(err error) error {
 	return app.Errorf(app.InvalidInput, "backup-damaged", "the backup is damaged: %w", err).Do("use another backup")
 }
 
+// unusable words a database that is none for people who know the backup only, not the file it was unpacked to.
+func unusable(err error) error {
+	if e, ok := app.AsError(err); ok && (e.Reason == "store-not-a-database" || e.Reason == "store-damaged") {
+		return damaged(errors.New("its database cannot be read"))
+	}
+	return err
+}
+
 func unpackFile(r io.Reader, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("restoring: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return damaged(fmt.Errorf("it holds %s twice", filepath.Base(path)))
+	}
 	if err != nil {
 		return fmt.Errorf("restoring: %w", err)
 	}
 	_, err = io.Copy(f, r)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	err = errors.Join(err, f.Sync(), f.Close())
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return app.Errorf(app.StorageFull, "storage-full", "the backup does not fit: %w", err).Do("free some space in the data directory")
+	case err != nil:
 		return damaged(err)
 	}
 	return nil

@@ -2,8 +2,10 @@ package site
 
 import (
 	"errors"
-	"fmt"
+	"net"
+	"net/netip"
 	"os"
+	"strconv"
 
 	"github.com/BurntSushi/toml"
 
@@ -87,15 +89,19 @@ func (f *File) Validate() error {
 	return errors.Join(errs...)
 }
 
+// port takes the port out of an address to listen on: its host is empty or an IP address.
 func port(addr string) (uint16, error) {
-	var p uint16
-	for i := len(addr) - 1; i >= 0; i-- {
-		if addr[i] == ':' {
-			_, err := fmt.Sscanf(addr[i+1:], "%d", &p)
-			return p, err
+	host, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		return 0, err
+	}
+	if host != "" {
+		if _, err := netip.ParseAddr(host); err != nil {
+			return 0, err
 		}
 	}
-	return 0, errors.New("no port")
+	n, err := strconv.ParseUint(p, 10, 16)
+	return uint16(n), err
 }
 
 // Needs lists the ports the appliance opens.

@@ -27,6 +27,7 @@ type local struct {
 	dataDir string
 	db      *store.DB
 	access  *access.Service
+	up      chan struct{} // closed by run once the socket is open
 }
 
 type backupInput struct {
@@ -58,6 +59,7 @@ func (l *local) run(ctx context.Context) error {
 	mux.HandleFunc("POST /backup", l.backup)
 	mux.HandleFunc("POST /reset-password", l.reset)
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	close(l.up)
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {

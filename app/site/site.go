@@ -258,7 +258,8 @@ func (s *Site) wireWeb(ctx context.Context) (err error) {
 	s.add("images", s.catalog.Run)
 	s.add("workflows", s.engine.Run)
 	s.add("console", srv.Run)
-	s.add("local", (&local{s.dir, s.db, s.access}).run)
+	l := &local{s.dir, s.db, s.access, make(chan struct{})}
+	s.parts = append(s.parts, part{"local", l.run, l.up})
 	return nil
 }
 

@@ -1,0 +1,237 @@
+package site_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"filippo.io/age"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/site"
+	"github.com/better-compute/bcd/web/api"
+)
+
+const passphrase = "correct horse battery staple"
+
+// names lists all files below a directory.
+func names(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(dir, p)
+			out = append(out, rel)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Case 61: what was written a moment ago is in the backup of a running site, and a site starts from it alone.
+func TestBackupHoldsWhatWasJustWritten(t *testing.T) {
+	t.Parallel()
+	r, _ := ready(t)
+	r.start("")
+	r.must(http.MethodPut, "/api/v1/secrets/just-now", map[string]string{"value": "x"}, nil)
+	var b bytes.Buffer
+	if err := site.Backup(t.Context(), r.dir, passphrase, &b); err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(b.Bytes(), []byte("SQLite format")) || !bytes.HasPrefix(b.Bytes(), []byte("age-encryption.org/")) {
+		t.Error("the backup is readable without its passphrase")
+	}
+	for _, f := range names(t, r.dir) {
+		if strings.HasPrefix(f, "backup-") {
+			t.Errorf("the backup left %s behind", f)
+		}
+	}
+	r.stop()
+
+	dir := filepath.Join(shortDir(t), "new")
+	missing, err := site.Restore(t.Context(), bytes.NewReader(b.Bytes()), dir, passphrase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(missing) == 0 {
+		t.Error("no chunk is said to be missing")
+	}
+	for _, f := range missing {
+		if _, err := os.Stat(filepath.Join(r.dir, "images", f)); err != nil {
+			t.Errorf("%s is said to be missing and was never there", f)
+		}
+	}
+	if got := names(t, dir); !slices.Contains(got, "bcd.db") || !slices.Contains(got, "keys/site.key") || slices.ContainsFunc(got, func(f string) bool { return strings.HasSuffix(f, "-wal") || strings.HasPrefix(f, "restore-") }) {
+		t.Errorf("restored %v", got)
+	}
+	again := newRig(t, dir)
+	again.token = r.token
+	again.start("")
+	var secrets api.List[app.SealedSecret]
+	again.must(http.MethodGet, "/api/v1/secrets", nil, &secrets)
+	if !slices.ContainsFunc(secrets.Items, func(s app.SealedSecret) bool { return s.Name == "just-now" }) {
+		t.Errorf("restored secrets: %+v", secrets.Items)
+	}
+	if m := again.machine(machineName); m.State != app.StateReady {
+		t.Errorf("restored machine is %s", m.State)
+	}
+	var img app.Image
+	again.must(http.MethodGet, "/api/v1/images/"+imageName, nil, &img)
+	if img.State != "failed" || !strings.Contains(img.Reason, "missing") {
+		t.Errorf("an image without its bytes is %s: %s", img.State, img.Reason)
+	}
+
+	if _, err := site.Restore(t.Context(), bytes.NewReader(b.Bytes()), dir, passphrase); app.CodeOf(err) != app.Conflict {
+		t.Errorf("restoring over a site gave %v", err)
+	}
+	wrong := filepath.Join(shortDir(t), "wrong")
+	if _, err := site.Restore(t.Context(), bytes.NewReader(b.Bytes()), wrong, "another passphrase"); reasonOf(err) != "cannot-decrypt" {
+		t.Errorf("a wrong passphrase gave %v", err)
+	}
+	for _, n := range []int{0, 10, b.Len() - 1} {
+		if _, err := site.Restore(t.Context(), bytes.NewReader(b.Bytes()[:n]), wrong, passphrase); app.CodeOf(err) != app.InvalidInput {
+			t.Errorf("a backup of %d bytes out of %d gave %v", n, b.Len(), err)
+		}
+	}
+	flipped := slices.Clone(b.Bytes())
+	flipped[len(flipped)/2] ^= 1
+	if _, err := site.Restore(t.Context(), bytes.NewReader(flipped), wrong, passphrase); app.CodeOf(err) != app.InvalidInput {
+		t.Errorf("a damaged backup gave %v", err)
+	}
+	if left := names(t, wrong); len(left) > 0 {
+		t.Errorf("failed restores left %v", left)
+	}
+}
+
+func reasonOf(err error) string {
+	e, ok := app.AsError(err)
+	if !ok {
+		return ""
+	}
+	return e.Reason
+}
+
+func TestBackupNeedsASiteAndAPassphrase(t *testing.T) {
+	t.Parallel()
+	r, _ := ready(t)
+	if err := site.Backup(t.Context(), r.dir, passphrase, io.Discard); app.CodeOf(err) != app.Unavailable {
+		t.Errorf("no site gave %v", err)
+	}
+	r.start("")
+	var b bytes.Buffer
+	if err := site.Backup(t.Context(), r.dir, "short", &b); app.CodeOf(err) != app.InvalidInput || b.Len() > 0 {
+		t.Errorf("a short passphrase gave %v and %d bytes", err, b.Len())
+	}
+	st, err := os.Stat(filepath.Join(r.dir, "local.sock"))
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the local socket: %v, %v", st.Mode(), err)
+	}
+	// A site that was killed leaves its socket, and the next one takes its place.
+	r.kill()
+	r.start("")
+	if err := site.Backup(t.Context(), r.dir, passphrase, io.Discard); err != nil {
+		t.Error(err)
+	}
+}
+
+// hostile makes an archive as only somebody with the passphrase can.
+func hostile(t *testing.T, entries ...tar.Header) *bytes.Buffer {
+	t.Helper()
+	to, err := age.NewScryptRecipient(passphrase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.SetWorkFactor(10)
+	var b bytes.Buffer
+	enc, err := age.Encrypt(&b, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(enc)
+	for _, h := range entries {
+		if h.Typeflag == 0 {
+			h.Typeflag, h.Size = tar.TypeReg, 4
+		}
+		h.Mode = 0o600
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Size > 0 {
+			if _, err := w.Write([]byte("evil")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := enc.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}
+
+func TestHostileArchivesLeaveNothing(t *testing.T) {
+	t.Parallel()
+	parent := shortDir(t)
+	dir := filepath.Join(parent, "site")
+	db, list := tar.Header{Name: "bcd.db"}, tar.Header{Name: "chunks.txt"}
+	for name, entries := range map[string][]tar.Header{
+		"parent":            {{Name: "../evil"}},
+		"parent of keys":    {{Name: "keys/../../evil"}},
+		"absolute":          {{Name: filepath.Join(parent, "evil")}},
+		"backslash":         {{Name: `keys\..\..\evil`}},
+		"keys itself":       {db, list, {Name: "keys"}},
+		"dot key":           {db, list, {Name: "keys/.."}},
+		"link":              {{Name: "keys/site.key", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}},
+		"hard link":         {{Name: "keys/site.key", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"}},
+		"device":            {{Name: "bcd.db", Typeflag: tar.TypeChar}},
+		"something else":    {{Name: "cron.d"}},
+		"twice":             {db, db},
+		"nothing":           {},
+		"no keys":           {db, list},
+		"no list":           {db, {Name: "keys/site.key"}},
+		"no database in it": {db, list, {Name: "keys/site.key"}},
+	} {
+		_, err := site.Restore(t.Context(), hostile(t, entries...), dir, passphrase)
+		if app.CodeOf(err) != app.InvalidInput {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left := names(t, parent); len(left) > 0 {
+			t.Fatalf("%s left %v", name, left)
+		}
+	}
+}
+
+func TestResetPassword(t *testing.T) {
+	t.Parallel()
+	r, _ := ready(t)
+	if _, err := site.ResetPassword(t.Context(), r.dir, "admin"); app.CodeOf(err) != app.Unavailable {
+		t.Errorf("no site gave %v", err)
+	}
+	r.start("")
+	if _, err := site.ResetPassword(t.Context(), r.dir, "nobody"); app.CodeOf(err) != app.NotFound {
+		t.Errorf("a user who is not there gave %v", err)
+	}
+	pw, err := site.ResetPassword(t.Context(), r.dir, "admin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.token = ""
+	if r.last.http.Jar, err = cookiejar.New(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.call(http.MethodPost, "/api/v1/session", api.LoginInput{Name: "admin", Password: "a long enough password"}, nil); app.CodeOf(err) != app.Unauthenticated {
+		t.Errorf("the old password gave %v", err)
+	}
+	r.must(http.MethodPost, "/api/v1/session", api.LoginInput{Name: "admin", Password: pw}, nil)
+}

@@ -1,0 +1,104 @@
+package site
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/better-compute/bcd/app"
+)
+
+func load(t *testing.T, text string) (File, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return LoadFile(path)
+}
+
+func TestConfigDefaults(t *testing.T) {
+	f, err := LoadFile(filepath.Join(t.TempDir(), "not-there.toml"))
+	if err != nil || f.Site.DataDir != DefaultDataDir || f.Listen.Console != DefaultConsole || f.Site.Name == "" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	f, err = load(t, "[listen]\nconsole = \"192.0.2.1:9443\"\nagent = \"[2001:db8::1]:9444\"\n[bmc_drivers]\nredfish = [\"https://192.0.2.0\"]\n")
+	if err != nil || f.Listen.Console != "192.0.2.1:9443" || f.Listen.Boot != DefaultBoot || len(f.BMCDrivers) != 1 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	needs := f.Needs()
+	if len(needs) != 6 || needs[0].Port != 9443 || needs[1].Port != 9444 || needs[3].Port != 67 {
+		t.Errorf("needs %+v", needs)
+	}
+}
+
+func TestConfigMistakesAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"[listen]\nconsol = \":8443\"":          `unknown key "listen.consol"`,
+		"[sit]\nname = \"x\"":                   "unknown key",
+		"[listen]\nconsole = 8443":              "cannot be read",
+		"[listen":                               "cannot be read",
+		"[site]\nname = \"not a name\"":         "site.name",
+		"[listen]\nconsole = \"8443\"":          "listen.console",
+		"[listen]\nagent = \":99999\"":          "listen.agent",
+		"[listen]\nboot = \":80x\"":             "listen.boot",
+		"[listen]\ntftp = \":\"":                "listen.tftp",
+		"[listen]\nboot = \"not a host:80\"":    "listen.boot",
+		"[listen]\nagent = \"localhost:8444\"":  "listen.agent",
+		"[listen]\nconsole = \"2001:db8::1:8\"": "listen.console",
+	} {
+		_, err := load(t, text)
+		if err == nil || (!strings.Contains(err.Error(), want) && fieldOf(err) != want) {
+			t.Errorf("%q gave %v, want %s", text, err, want)
+		}
+	}
+	// All at once.
+	_, err := load(t, "[listen]\nagent = \"x\"\nboot = \"y\"")
+	if err == nil || strings.Count(err.Error(), "is not an address") != 2 {
+		t.Errorf("two mistakes gave %v", err)
+	}
+}
+
+func fieldOf(err error) string {
+	e, ok := app.AsError(err)
+	if !ok {
+		return ""
+	}
+	return e.Field
+}
+
+func TestKeys(t *testing.T) {
+	dir := t.TempDir()
+	first, err := loadKey(dir, "site.key")
+	if err != nil || len(first) != siteKeySize {
+		t.Fatal(len(first), err)
+	}
+	path := filepath.Join(dir, "site.key")
+	st, err := os.Stat(path)
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("made with %v, %v", st.Mode(), err)
+	}
+	if again, err := loadKey(dir, "site.key"); err != nil || string(again) != string(first) {
+		t.Errorf("another key, or %v", err)
+	}
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o666, 0o610} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := loadKey(dir, "site.key"); app.CodeOf(err) != app.InvalidConfig {
+			t.Errorf("mode %o gave %v", mode, err)
+		}
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, content := range []string{"", "short", strings.Repeat("x", siteKeySize+1)} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := loadKey(dir, "site.key"); app.CodeOf(err) != app.InvalidConfig {
+			t.Errorf("%d bytes gave %v", len(content), err)
+		}
+	}
+}
