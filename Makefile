@@ -64,8 +64,8 @@ test-guests: # the tests that boot machines
 	BCD_QEMU=1 BCD_OSIMAGE_CACHE=$(CURDIR)/.cache/lab/images BCD_LAB_WORK=$(CURDIR)/.cache/labtest BCD_LAB_RAMDISK=$(CURDIR)/$(RAMDISK)/server \
 	  go test -count=1 -p 1 -timeout 40m $(GUESTS)
 
-figures: setup-test build ## measure what users wait for: `name value` lines
-	build/bcd figures --work .cache/figures
+figures: setup build ## measure what users wait for, as root: `name value` lines; RUNS=3 ONLY=name,...
+	build/bcd lab figures --work .cache/figures --images .cache/lab/images --runs $(or $(RUNS),3) $(if $(ONLY),--only $(ONLY))
 
 generate: ## write generated code anew
 	go generate ./...

@@ -92,6 +92,27 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
+// Get reads the page at path as it is, at most 16 MiB of it.
+func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("calling the appliance: %w", err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxReply))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, refusal(http.MethodGet, path, res.Status, b)
+	}
+	return b, nil
+}
+
 // refusal turns an error answer back into the error it was.
 func refusal(method, path, status string, body []byte) error {
 	var p problem.Body

@@ -85,7 +85,9 @@ func (d *Driver) ImportImage(ctx context.Context, path string) (*app.Image, erro
 
 // Machine takes one machine through its plan, from enrolment on.
 func (d *Driver) Machine(ctx context.Context, p Plan) error {
-	steps := []func(context.Context, Plan) error{d.enroll, d.commission, d.deploy, d.heartbeat}
+	steps := []func(context.Context, Plan) error{
+		func(ctx context.Context, p Plan) error { return d.Enroll(ctx, p.Machine) }, d.commission, d.deploy, d.heartbeat,
+	}
 	for _, step := range steps {
 		if err := step(ctx, p); err != nil {
 			return fmt.Errorf("machine %s: %w", p.Machine, err)
@@ -94,23 +96,24 @@ func (d *Driver) Machine(ctx context.Context, p Plan) error {
 	return nil
 }
 
-func (d *Driver) enroll(ctx context.Context, p Plan) error {
-	m := d.Rack.Machine(p.Machine)
+// Enroll tells the appliance of a machine of the rack.
+func (d *Driver) Enroll(ctx context.Context, machine string) error {
+	m := d.Rack.Machine(machine)
 	if m == nil {
-		return app.Missing("machine", p.Machine)
+		return app.Missing("machine", machine)
 	}
-	in := api.EnrollInput{Name: p.Machine, Note: "virtual machine of the lab", BMC: &api.BMCInput{
+	in := api.EnrollInput{Name: machine, Note: "virtual machine of the lab", BMC: &api.BMCInput{
 		Driver: "redfish", Address: m.URL(), SPKI: m.SPKI(), Credentials: &api.Credentials{Username: BMCUser, Password: BMCPassword},
 	}}
 	var out app.Machine
 	if err := d.API.Call(ctx, http.MethodPost, "/api/v1/machines", in, &out); err != nil {
 		return fmt.Errorf("enrolling: %w", err)
 	}
-	return d.expect(ctx, p.Machine, app.StateEnrolled)
+	return d.expect(ctx, machine, app.StateEnrolled)
 }
 
 func (d *Driver) commission(ctx context.Context, p Plan) error {
-	if err := d.verb(ctx, p.Machine, api.Commission, nil); err != nil {
+	if _, err := d.Verb(ctx, p.Machine, api.Commission, nil); err != nil {
 		return err
 	}
 	return d.expect(ctx, p.Machine, app.StateReady)
@@ -121,7 +124,7 @@ func (d *Driver) deploy(ctx context.Context, p Plan) error {
 	if d.SSHKey != "" {
 		spec.SSHKeys = []string{d.SSHKey}
 	}
-	if err := d.verb(ctx, p.Machine, api.Deploy, spec); err != nil {
+	if _, err := d.Verb(ctx, p.Machine, api.Deploy, spec); err != nil {
 		return err
 	}
 	return d.expect(ctx, p.Machine, app.StateDeployed)
@@ -146,7 +149,7 @@ func (d *Driver) heartbeat(ctx context.Context, p Plan) error {
 
 // Release wipes one machine and waits until it is ready again.
 func (d *Driver) Release(ctx context.Context, machine string) error {
-	err := d.verb(ctx, machine, api.Release, nil)
+	_, err := d.Verb(ctx, machine, api.Release, nil)
 	if err == nil {
 		err = d.expect(ctx, machine, app.StateReady)
 	}
@@ -175,29 +178,30 @@ func (d *Driver) expect(ctx context.Context, name string, want app.State) error 
 	return nil
 }
 
-// verb starts a verb on one machine and follows its workflow to a good end.
-func (d *Driver) verb(ctx context.Context, name string, v api.Verb, options any) error {
+// Verb starts a verb on one machine, follows its workflow to a good end and gives it as it ended. options may be nil.
+func (d *Driver) Verb(ctx context.Context, name string, v api.Verb, options any) (*workflow.Workflow, error) {
 	begun := time.Now()
 	if options == nil {
 		options = struct{}{}
 	}
 	var res api.VerbResult
 	if err := d.API.Call(ctx, http.MethodPost, "/api/v1/machines/"+name+"/"+string(v), options, &res); err != nil {
-		return fmt.Errorf("starting %s: %w", v, err)
+		return nil, fmt.Errorf("starting %s: %w", v, err)
 	}
 	f := follower{driver: d, machine: name, verb: v, told: map[string]bool{}}
+	var w workflow.Workflow
 	err := poll(ctx, pollInterval, func() (bool, error) {
-		var w workflow.Workflow
+		w = workflow.Workflow{}
 		if err := d.API.Call(ctx, http.MethodGet, "/api/v1/workflows/"+res.WorkflowID, nil, &w); err != nil {
 			return false, err
 		}
 		return f.look(&w)
 	})
 	if err != nil {
-		return fmt.Errorf("running %s: %w", v, err)
+		return nil, fmt.Errorf("running %s: %w", v, err)
 	}
 	d.Say("%-10s %s done in %.1f s", name, v, time.Since(begun).Seconds())
-	return nil
+	return &w, nil
 }
 
 // follower tells the steps of one workflow as they end.

@@ -10,21 +10,31 @@ import (
 	"github.com/better-compute/bcd/bmc/virtual"
 )
 
-// DirectBoot boots a kernel and an initramfs in a virtual machine without firmware, disk or network server, and gives the
-// first console line that matches: its SincePower is the time from power-on. memoryMiB 0 means 512. onLine gets each line
-// of the console and may be nil.
-func DirectBoot(ctx context.Context, d virtual.Direct, memoryMiB int, mark *regexp.Regexp, onLine func(virtual.Line)) (virtual.Line, error) {
+// Direct describes a machine for DirectBoot.
+type Direct struct {
+	virtual.Direct
+	MemoryMiB int                // default 512
+	Netdev    string             // value of QEMU's -netdev; default a network on which nobody answers but QEMU's DHCP server
+	OnLine    func(virtual.Line) // gets each line of the console; may be nil
+}
+
+// DirectBoot boots a kernel and an initramfs in a virtual machine without firmware, disk or network loader, and gives the
+// first console line that matches: its SincePower is the time from power-on.
+func DirectBoot(ctx context.Context, d Direct, mark *regexp.Regexp) (virtual.Line, error) {
 	dir, err := os.MkdirTemp("", "bcd-boot-")
 	if err != nil {
 		return virtual.Line{}, fmt.Errorf("making a folder for the machine: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	if memoryMiB == 0 {
-		memoryMiB = 512
+	if d.MemoryMiB == 0 {
+		d.MemoryMiB = 512
+	}
+	if d.Netdev == "" {
+		d.Netdev = "user,restrict=on"
 	}
 	m, err := virtual.New(virtual.Config{
-		Name: "direct", Dir: dir, MemoryMiB: memoryMiB, UUID: "b0a7ca5e-0000-4000-8000-0000000000ff", Serial: "DIRECT",
-		Direct: &d, NICs: []virtual.NIC{{MAC: LabMAC(254), Netdev: "user,restrict=on"}}, Password: BMCPassword, OnLine: onLine,
+		Name: "direct", Dir: dir, MemoryMiB: d.MemoryMiB, UUID: "b0a7ca5e-0000-4000-8000-0000000000ff", Serial: "DIRECT",
+		Direct: &d.Direct, NICs: []virtual.NIC{{MAC: LabMAC(254), Netdev: d.Netdev}}, Password: BMCPassword, OnLine: d.OnLine,
 	})
 	if err != nil {
 		return virtual.Line{}, err

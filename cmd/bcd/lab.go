@@ -31,5 +31,6 @@ func labCommand() *cobra.Command {
 		log := slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		return lab.Run(cmd.Context(), lab.Config{Work: *work, Auto: *auto, Console: *console, Out: cmd.OutOrStdout(), Log: log, Start: lab.Program{Version: version, Ramdisk: *ramdisk, Flavour: *flavour}.Start})
 	}
+	cmd.AddCommand(figuresCommand())
 	return cmd
 }

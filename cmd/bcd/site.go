@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/lab"
 	"github.com/better-compute/bcd/app/site"
 	"github.com/better-compute/bcd/images/ramdisk"
 	"github.com/better-compute/bcd/images/ramdisk/embed"
@@ -17,6 +18,8 @@ func siteCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "site", Short: "Run the appliance.", Args: cobra.NoArgs}
 	config := configFlag(cmd)
 	debug := cmd.Flags().Bool("debug", false, "log more")
+	netns := cmd.Flags().String("netns", "", "network namespace for everything but the console, as a lab has it")
+	_ = cmd.Flags().MarkHidden("netns") // the flag was just defined
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f, err := site.LoadFile(*config)
 		if err != nil {
@@ -27,7 +30,11 @@ func siteCommand() *cobra.Command {
 			level = slog.LevelDebug
 		}
 		log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-		s, err := site.New(cmd.Context(), site.Config{File: f, Version: version, Log: log, Terminal: cmd.OutOrStdout()})
+		cfg := site.Config{File: f, Version: version, Log: log, Terminal: cmd.OutOrStdout()}
+		if *netns != "" {
+			cfg.Sockets = func(open func() error) error { return lab.InNamespace(*netns, open) }
+		}
+		s, err := site.New(cmd.Context(), cfg)
 		if err != nil {
 			return err
 		}
