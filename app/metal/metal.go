@@ -7,6 +7,7 @@ package metal
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/better-compute/bcd/app"
@@ -95,9 +96,7 @@ func list(states []app.State) string {
 
 // Enter moves a machine into a verb's transient state, remembering where it came from.
 func Enter(m *app.Machine, w *workflow.Workflow, to app.State, now time.Time) {
-	if m.State != app.StateFailed {
-		m.Before = m.State
-	}
+	m.Before = m.State
 	m.State, m.StateSince, m.StateReason, m.FailedVerb = to, now, "", ""
 	m.WorkflowID = w.ID
 }
@@ -113,18 +112,35 @@ func Leave(m *app.Machine, w *workflow.Workflow, done app.State, dirty bool, now
 		m.State, m.StateReason, m.FailedVerb, m.Before = m.Before, "", "", ""
 	default:
 		m.State, m.FailedVerb = app.StateFailed, w.Verb
-		m.StateReason = reason(w)
+		m.StateReason = reason(w, dirty)
 	}
 }
 
-func reason(w *workflow.Workflow) string {
-	if w.State == workflow.Aborted {
+func reason(w *workflow.Workflow, dirty bool) string {
+	switch {
+	case w.State == workflow.Aborted && dirty:
 		return fmt.Sprintf("%s was aborted after it had begun to change the disk", w.Verb)
+	case w.State == workflow.Aborted:
+		return fmt.Sprintf("%s was aborted; the machine had failed before it", w.Verb)
 	}
 	if w.Error != nil {
 		return w.Error.Error()
 	}
 	return w.Verb + " failed"
+}
+
+// maxText bounds a string of firmware that is kept on a machine, in bytes.
+const maxText = 128
+
+// MaxNICs bounds the ports that are kept of a machine.
+const MaxNICs = 64
+
+// Clip cuts a string of firmware to the size that is kept.
+func Clip(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText]
+	}
+	return strings.ToValidUTF8(s, "")
 }
 
 // Reached reports whether a step of the workflow was ever started.

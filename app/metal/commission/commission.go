@@ -4,7 +4,6 @@ package commission
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/metal"
@@ -99,7 +98,7 @@ func Apply(m *app.Machine, inv *agentv1.Inventory) error {
 	if u != "" {
 		m.UUID = u
 	}
-	m.Vendor, m.Model, m.Serial = cut(inv.System.Manufacturer), cut(inv.System.Product), app.CleanSerial(cut(inv.System.Serial))
+	m.Vendor, m.Model, m.Serial = metal.Clip(inv.System.Manufacturer), metal.Clip(inv.System.Product), app.CleanSerial(metal.Clip(inv.System.Serial))
 	m.Firmware = app.FirmwareBIOS
 	if inv.Firmware == string(app.FirmwareUEFI) {
 		m.Firmware = app.FirmwareUEFI
@@ -108,7 +107,7 @@ func Apply(m *app.Machine, inv *agentv1.Inventory) error {
 	sum := app.HardwareSummary{MemoryBytes: inv.Memory.Bytes}
 	for _, c := range inv.CPUs {
 		sum.CPUs += c.Threads
-		sum.CPUModel = cut(c.Model)
+		sum.CPUModel = metal.Clip(c.Model)
 	}
 	for _, d := range inv.Disks {
 		if !d.Removable && !d.Virtual {
@@ -131,17 +130,14 @@ func applyNICs(m *app.Machine, inv *agentv1.Inventory) {
 			continue
 		}
 		i, ok := known[mac]
+		if !ok && len(m.NICs) >= metal.MaxNICs {
+			continue
+		}
 		if !ok {
 			m.NICs = append(m.NICs, app.NIC{MAC: mac, Source: "inventory"})
 			i = len(m.NICs) - 1
+			known[mac] = i
 		}
-		m.NICs[i].Name, m.NICs[i].Confirmed, m.NICs[i].Boot = cut(n.Name), true, n.Boot
+		m.NICs[i].Name, m.NICs[i].Confirmed, m.NICs[i].Boot = metal.Clip(n.Name), true, n.Boot
 	}
-}
-
-func cut(s string) string {
-	if len(s) > 128 {
-		return fmt.Sprintf("%.128s", s)
-	}
-	return s
 }

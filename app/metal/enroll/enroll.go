@@ -175,7 +175,7 @@ func (v *Verbs) probe(ctx context.Context, m *app.Machine) error {
 		m.BMC.SPKI = card.SPKI
 	}
 	m.Power, m.PowerReason, m.PowerSeen = app.Power(card.Power.Power), card.Power.Reason, v.p.Now().UTC()
-	m.Vendor, m.Model, m.Serial = cut(card.Vendor), cut(card.Model), app.CleanSerial(cut(card.Serial))
+	m.Vendor, m.Model, m.Serial = metal.Clip(card.Vendor), metal.Clip(card.Model), app.CleanSerial(metal.Clip(card.Serial))
 	u, err := app.ParseUUID(card.ProductUUID)
 	if err == nil && m.UUID == "" {
 		m.UUID = u
@@ -194,7 +194,7 @@ func (v *Verbs) probe(ctx context.Context, m *app.Machine) error {
 func (v *Verbs) propose(ctx context.Context, m *app.Machine, macs []string) error {
 	for _, s := range macs {
 		mac, err := app.ParseMAC(s)
-		if err != nil || has(m, mac) || len(m.NICs) >= 64 {
+		if err != nil || has(m, mac) || len(m.NICs) >= metal.MaxNICs {
 			continue
 		}
 		_, err = v.p.Machines.MachineByMAC(ctx, mac)
@@ -253,11 +253,4 @@ func (v *Verbs) ConfirmMAC(ctx context.Context, machineID string, mac app.MAC) (
 		m.NICs = append(m.NICs, app.NIC{MAC: mac, Confirmed: true, Source: "operator"})
 		return nil
 	})
-}
-
-func cut(s string) string {
-	if len(s) > 128 {
-		return s[:128]
-	}
-	return s
 }

@@ -51,8 +51,12 @@ func New(p *metal.Ports) *Verbs {
 		},
 		End: func(m *app.Machine, w *workflow.Workflow) error {
 			m.WorkflowID = ""
-			if w.State == workflow.Done {
-				m.State, m.Before, m.StateSince, m.StateReason = m.Before, "", p.Now().UTC(), ""
+			if w.State != workflow.Done {
+				return nil
+			}
+			m.State, m.Before, m.StateSince, m.StateReason = m.Before, "", p.Now().UTC(), ""
+			if m.State == app.StateFailed {
+				m.StateReason = m.FailedVerb + " had failed before the rescue"
 			}
 			return nil
 		}})
