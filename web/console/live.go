@@ -2,6 +2,8 @@ package console
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/url"
 	"strings"
@@ -28,8 +30,8 @@ type fragment struct {
 	view templ.Component
 }
 
-// live streams the fragments that look gives, each when it changed. A change of mark tells the page to load itself anew,
-// because more than the fragments moved.
+// live streams the fragments that look gives, each when it changed. A mark that differs from the page's, or a change of it,
+// tells the page to load itself anew, because more than the fragments moved.
 func (q *request) live(f event.Filter, look func() (mark string, parts []fragment, err error)) error {
 	mark, parts, err := look()
 	if err != nil {
@@ -40,6 +42,10 @@ func (q *request) live(f event.Filter, look func() (mark string, parts []fragmen
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	s := api.NewStream(q.w)
+	if page := q.Query.Get("mark"); page != "" && page != mark {
+		_ = s.Send("moved", "now")
+		return nil
+	}
 	sent := map[string]string{}
 	for quiet := 0; ; {
 		n, err := q.send(s, sent, parts)
@@ -91,6 +97,26 @@ func (q *request) again() error {
 	return err
 }
 
+// machineMark changes when a part of a machine's page changes that is no fragment.
+func machineMark(d views.MachineData) string {
+	parts := []any{d.M.State, d.M.WorkflowID, d.M.StateReason, d.M.Locked, len(d.M.NICs), d.Taken.UnixNano()}
+	if d.Active != nil {
+		parts = append(parts, d.Active.State)
+	}
+	if x := d.M.Deployment; x != nil {
+		parts = append(parts, x.Written.UnixNano(), x.Alive.UnixNano(), x.PhonedHome.UnixNano(), x.ColdBoot.UnixNano(), x.Confirmed)
+	}
+	return markOf(parts...)
+}
+
+// flowMark is the same for a workflow's page.
+func flowMark(w *workflow.Workflow) string { return markOf(w.State) }
+
+func markOf(parts ...any) string {
+	sum := sha256.Sum256([]byte(fmt.Sprintln(parts...)))
+	return hex.EncodeToString(sum[:8])
+}
+
 func machineLive(c *Console, q *request) error {
 	m, err := ask[*app.Machine](q, "machines.get", nil)
 	if err != nil {
@@ -104,14 +130,7 @@ func machineLive(c *Console, q *request) error {
 		if err != nil {
 			return "", nil, err
 		}
-		mark := fmt.Sprint(d.M.State, d.M.WorkflowID, d.M.StateReason, d.M.Locked, len(d.M.NICs), d.Taken)
-		if d.Active != nil {
-			mark += string(d.Active.State)
-		}
-		if x := d.M.Deployment; x != nil {
-			mark += fmt.Sprint(x.Written, x.Alive, x.PhonedHome, x.ColdBoot, x.Confirmed)
-		}
-		return mark, []fragment{{"state", views.MachineState(d.M)}, {"live", views.MachineNow(d)},
+		return d.Mark, []fragment{{"state", views.MachineState(d.M)}, {"live", views.MachineNow(d)},
 			{"timeline", views.Timeline(d.Events, "Nothing has happened to this machine yet.")}}, nil
 	})
 }
@@ -129,7 +148,7 @@ func workflowLive(c *Console, q *request) error {
 		if err != nil {
 			return "", nil, err
 		}
-		return string(w.State), []fragment{{"live", views.Steps(*w, c.api.Now())}, {"journal", views.Journal(j.Items)}}, nil
+		return flowMark(w), []fragment{{"live", views.Steps(*w, c.api.Now())}, {"journal", views.Journal(j.Items)}}, nil
 	})
 }
 
@@ -157,7 +176,7 @@ func workflows(c *Console, q *request) error {
 	if err != nil {
 		return err
 	}
-	d.Flows, d.Next, d.Names = l.Items, l.Next, q.names(l.Items)
+	d.Flows, d.Next, d.Names = l.Items, l.Next, q.names(machinesOf(l.Items))
 	return q.show("Workflows", "/workflows", func(p views.Page) templ.Component { return views.Workflows(p, d) })
 }
 
@@ -170,8 +189,8 @@ func workflowPage(c *Console, q *request) error {
 	if err != nil {
 		return err
 	}
-	d := views.WorkflowData{W: *w, Journal: j.Items, Now: c.api.Now(), Machine: w.MachineID}
-	if n := q.names([]workflow.Workflow{*w})[w.MachineID]; n != "" {
+	d := views.WorkflowData{W: *w, Journal: j.Items, Now: c.api.Now(), Machine: w.MachineID, Mark: flowMark(w)}
+	if n := q.names([]string{w.MachineID})[w.MachineID]; n != "" {
 		d.Machine = n
 	}
 	q.page.Refresh = w.State.Active()

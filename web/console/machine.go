@@ -33,7 +33,11 @@ func (q *request) machineData() (views.MachineData, error) {
 		return d, err
 	}
 	d.Events = events.Items
-	return d, q.inventory(&d)
+	if err := q.inventory(&d); err != nil {
+		return d, err
+	}
+	d.Mark = machineMark(d)
+	return d, nil
 }
 
 // shown is the workflow of the live panel: the active one, else the last if it went wrong.

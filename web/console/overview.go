@@ -21,12 +21,13 @@ func overview(c *Console, q *request) error {
 	if err != nil {
 		return err
 	}
-	d.Active, d.Names = active.Items, q.names(active.Items)
+	d.Active = active.Items
 	events, err := with[api.List[app.Event]](q, "events.list", url.Values{"limit": {"40"}})
 	if err != nil {
 		return err
 	}
 	d.Events = events.Items
+	d.Names = q.names(append(machinesOf(active.Items), machinesIn(events.Items)...))
 	found, err := ask[api.List[app.Discovery]](q, "discoveries.list", nil)
 	if err != nil {
 		return err
@@ -48,19 +49,35 @@ func overview(c *Console, q *request) error {
 	return q.show("Overview", "/", func(p views.Page) templ.Component { return views.Overview(p, d) })
 }
 
-// names finds the names of the machines that workflows are about.
-func (q *request) names(flows []workflow.Workflow) map[string]string {
-	out := map[string]string{}
-	for _, w := range flows {
-		if _, ok := out[w.MachineID]; ok {
+// names finds the names of machines; one that is gone has none.
+func (q *request) names(ids []string) map[string]string {
+	out := map[string]string{"": ""}
+	for _, id := range ids {
+		if _, ok := out[id]; ok {
 			continue
 		}
-		out[w.MachineID] = ""
-		if m, err := at[*app.Machine](q, "machines.get", "id", w.MachineID, nil); err == nil {
-			out[w.MachineID] = m.Name
+		out[id] = ""
+		if m, err := at[*app.Machine](q, "machines.get", "id", id, nil); err == nil {
+			out[id] = m.Name
 		}
 	}
 	return out
+}
+
+// machinesOf lists the ids of the machines that workflows are about.
+func machinesOf(flows []workflow.Workflow) (ids []string) {
+	for _, w := range flows {
+		ids = append(ids, w.MachineID)
+	}
+	return ids
+}
+
+// machinesIn lists the ids of the machines that events are about.
+func machinesIn(events []app.Event) (ids []string) {
+	for _, e := range events {
+		ids = append(ids, e.MachineID)
+	}
+	return ids
 }
 
 func health(c *Console, q *request) error {
@@ -77,6 +94,6 @@ func events(c *Console, q *request) error {
 	if err != nil {
 		q.refuse(err)
 	}
-	d.Events, d.Next = l.Items, l.Next
+	d.Events, d.Next, d.Names = l.Items, l.Next, q.names(machinesIn(l.Items))
 	return q.show("Events", "/events", func(p views.Page) templ.Component { return views.Events(p, d) })
 }

@@ -88,8 +88,22 @@ function localTimes(root) {
     const d = new Date(t.dateTime);
     if (isNaN(d)) continue;
     t.title = d.toLocaleString();
-    if (t.dataset.clock !== undefined) t.textContent = d.toLocaleTimeString([], { hour12: false });
+    if (t.dataset.clock === undefined) continue;
+    const today = d.toDateString() === new Date().toDateString();
+    t.textContent = (today ? "" : d.toLocaleDateString([], { day: "numeric", month: "short" }) + " ") + d.toLocaleTimeString([], { hour12: false });
   }
 }
 document.addEventListener("DOMContentLoaded", () => localTimes(document));
 document.addEventListener("htmx:load", (e) => localTimes(e.target));
+
+// Streams: say so when the appliance is away for longer than a page takes to load itself anew.
+let lost;
+function away(yes) {
+  clearTimeout(lost);
+  const show = () => { const note = document.getElementById("lost"); if (note) note.hidden = !yes; };
+  if (yes) lost = setTimeout(show, 1500); else show();
+}
+document.addEventListener("htmx:sseError", () => away(true));
+document.addEventListener("htmx:sseOpen", () => away(false));
+// What a page was about may be gone when it loads itself anew: show what the appliance says then.
+document.addEventListener("htmx:responseError", (e) => { if (e.detail.target && e.detail.target.id === "main") location.reload(); });

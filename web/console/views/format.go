@@ -192,3 +192,7 @@ func orDash(s string) string {
 	}
 	return s
 }
+
+// Live is the address of a page's stream. The mark says what the page was made of: a stream that begins, or begins again
+// after the appliance was away, tells the page at once when that has changed.
+func Live(path, mark string) string { return path + "?mark=" + mark }

@@ -90,7 +90,7 @@ func Images(p Page, d ImagesData) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 4, "</section><section class=\"panel\"><header><h2>Import from an address</h2></header>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 4, "</section><section class=\"panel\"><header><h2>Let the appliance fetch it</h2></header>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -205,12 +205,12 @@ func importForm(p Page, d ImagesData) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = Field(p, Input{Name: "url", Label: "URL", Placeholder: "https://images.example/debian-12.qcow2", Mono: true, Hint: "The appliance fetches it itself."}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Field(p, Input{Name: "url", Label: "URL", Placeholder: "https://images.example/debian-12.qcow2", Mono: true, Hint: "Of a host that the appliance reaches."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		if p.Can(app.PermSettingsWrite) {
-			templ_7745c5c3_Err = Field(p, Input{Name: "path", Label: "or a file on the appliance", Placeholder: "/srv/images/debian-12.raw", Mono: true}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = Field(p, Input{Name: "path", Label: "Or a file on the appliance", Placeholder: "/srv/images/debian-12.raw", Mono: true}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -250,7 +250,7 @@ func ImageTable(p Page, d ImagesData) templ.Component {
 		ctx = templ.InitializeContext(ctx)
 		ctx = templ.ClearChildren(ctx)
 		if len(d.Images) == 0 {
-			templ_7745c5c3_Err = empty("No images yet", "Upload a disk image below, or import one by its address. It needs cloud-init to take keys and user data.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = empty("No images yet", "Upload a disk image below, or let the appliance fetch one. It needs cloud-init to take keys and user data.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
