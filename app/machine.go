@@ -148,26 +148,26 @@ type Deployment struct {
 
 // DeploySpec is what a deploy is asked to do.
 type DeploySpec struct {
-	Image      string   `json:"image"` // id or name
+	Image      string   `json:"image" doc:"id or name of the image"`
 	Disk       DiskRule `json:"disk"`
-	Hostname   string   `json:"hostname,omitempty"` // default: the machine's name
-	SSHKeys    []string `json:"sshKeys,omitempty"`
-	UserData   string   `json:"userData,omitempty"`   // cloud-config or script, passed on byte-identical
-	KernelArgs string   `json:"kernelArgs,omitempty"` // reach ramdisk, kexec line and installed loader
-	Kexec      *bool    `json:"kexec,omitempty"`      // nil: on when this machine or profile has proven it
-	ColdProof  bool     `json:"coldProof,omitempty"`  // after kexec, cold-boot the disk once as proof
-	WipeOthers bool     `json:"wipeOthers,omitempty"` // allow a second disk with the image's filesystem UUIDs to be cleared
+	Hostname   string   `json:"hostname,omitempty" doc:"host name of the system; absent: the machine's name"`
+	SSHKeys    []string `json:"sshKeys,omitempty" doc:"SSH public key that may log in" file:"true"`
+	UserData   string   `json:"userData,omitempty" doc:"cloud-init user-data, passed on byte for byte" file:"true"`
+	KernelArgs string   `json:"kernelArgs,omitempty" doc:"kernel arguments for ramdisk, first boot and installed loader"`
+	Kexec      *bool    `json:"kexec,omitempty" doc:"start the system by kexec (true) or through the firmware (false); absent: kexec once it was proven"`
+	ColdProof  bool     `json:"coldProof,omitempty" doc:"after kexec, boot from the disk once more as proof"`
+	WipeOthers bool     `json:"wipeOthers,omitempty" doc:"clear another disk that carries the image's filesystem UUIDs"`
 }
 
 // DiskRule chooses one disk of an inventory. Empty means: the smallest disk that is fixed, local and large enough,
 // refused when two are equal.
 type DiskRule struct {
-	Serial   string `json:"serial,omitempty"`
-	WWN      string `json:"wwn,omitempty"`
-	Name     string `json:"name,omitempty"`     // kernel name, e.g. "nvme0n1": for people who know
-	MinBytes int64  `json:"minBytes,omitempty"` //
-	MaxBytes int64  `json:"maxBytes,omitempty"`
-	Kind     string `json:"kind,omitempty"` // "ssd", "hdd", "nvme"
+	Serial   string `json:"serial,omitempty" doc:"serial number of the disk"`
+	WWN      string `json:"wwn,omitempty" doc:"WWN of the disk"`
+	Name     string `json:"name,omitempty" doc:"kernel name of the disk, such as nvme0n1: for people who know"`
+	MinBytes int64  `json:"minBytes,omitempty" doc:"smallest size, in bytes"`
+	MaxBytes int64  `json:"maxBytes,omitempty" doc:"largest size, in bytes"`
+	Kind     string `json:"kind,omitempty" doc:"ssd, hdd or nvme"`
 }
 
 var nameRE = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)

@@ -12,9 +12,9 @@ import (
 
 // UserChange is what an administrator may change of a user; nil fields stay.
 type UserChange struct {
-	Role     *app.Role `json:"role,omitempty"`
-	Disabled *bool     `json:"disabled,omitempty"`
-	Password *string   `json:"password,omitempty"`
+	Role     *app.Role `json:"role,omitempty" doc:"viewer, operator or admin"`
+	Disabled *bool     `json:"disabled,omitempty" doc:"may not log in"`
+	Password *string   `json:"password,omitempty" doc:"password" secret:"true"`
 }
 
 // CreateUser adds a user.

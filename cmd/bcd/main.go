@@ -19,21 +19,27 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-func main() {
+func main() { os.Exit(run()) }
+
+// run gives the exit code.
+func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := command()
-	if err := root.ExecuteContext(ctx); err != nil {
-		cli.Fail(os.Stderr, err)
-		os.Exit(1)
+	err := command().ExecuteContext(ctx)
+	if err != nil {
+		cli.Fail(os.Stderr, "bcd: ", err)
 	}
+	return cli.ExitCode(err)
 }
 
 func command() *cobra.Command {
-	root := &cobra.Command{Use: "bcd", Short: "Bare-metal provisioning for one site, in one binary.", SilenceErrors: true, SilenceUsage: true, Version: version}
+	root := cli.Group(&cobra.Command{Use: "bcd", Short: "Bare-metal provisioning for one site, in one binary.", SilenceErrors: true, SilenceUsage: true, Version: version,
+		Long: "Bare-metal provisioning for one site, in one binary.\n\n" +
+			"Exit codes: 0 done, 1 refused or failed, 2 wrong command line, 3 the appliance cannot be reached or wants a login, 130 interrupted."})
 	root.AddGroup(&cobra.Group{ID: "host", Title: "On the jump host:"}, &cobra.Group{ID: "client", Title: "From anywhere, through the API:"})
 	root.PersistentFlags().Bool("json", false, "print JSON")
 	root.AddCommand(hostCommands()...)
 	root.AddCommand(cli.Commands()...)
+	cli.Usage(root)
 	return root
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/lab"
 	"github.com/better-compute/bcd/app/site"
+	"github.com/better-compute/bcd/cmd/bcd/internal/cli"
 	"github.com/better-compute/bcd/images/ramdisk"
 	"github.com/better-compute/bcd/images/ramdisk/embed"
 )
@@ -46,7 +47,7 @@ func siteCommand() *cobra.Command {
 // ramdiskCommand builds a ramdisk on the jump host, where there is no Go: from the agent inside this binary and Debian's
 // packages.
 func ramdiskCommand() *cobra.Command {
-	parent := &cobra.Command{Use: "ramdisk", Short: "Build the ramdisk that machines netboot into."}
+	parent := cli.Group(&cobra.Command{Use: "ramdisk", Short: "Build the ramdisk that machines netboot into."})
 	var kernel, out, flavour string
 	var firmware, ipxe []string
 	cmd := &cobra.Command{Use: "build", Short: "Build a ramdisk from Debian's kernel and firmware packages; needs no root.", Args: cobra.NoArgs}

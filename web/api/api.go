@@ -91,6 +91,7 @@ type Route struct {
 	Headers    []Param        //
 	Status     int            // of success
 	CLI        CLI            // zero: not on the command line
+	Args       []string       // members of the body that the command line takes as arguments
 	Raw        bool           // the request's or the answer's body is not JSON
 	Request    reflect.Type   // nil: no body
 	Response   reflect.Type   // nil: no content

@@ -25,7 +25,7 @@ func (a *API) discoveryRoutes() []Route {
 		on(Route{ID: "discoveries.list", Method: "GET", Path: "/api/v1/discoveries", Permission: app.PermMachinesRead,
 			Summary: "List machines that netbooted and that nobody enrolled.", CLI: CLI{"discovery", "list"}}, a.listDiscoveries),
 		on(Route{ID: "discoveries.accept", Method: "POST", Path: "/api/v1/discoveries/{mac}/accept", Permission: app.PermMachinesWrite,
-			Status: http.StatusCreated, Summary: "Enroll a discovered machine.", CLI: CLI{"discovery", "accept"}}, a.acceptDiscovery),
+			Status: http.StatusCreated, Summary: "Enroll a discovered machine.", CLI: CLI{"discovery", "accept"}, Args: []string{"name"}}, a.acceptDiscovery),
 		on(Route{ID: "discoveries.delete", Method: "DELETE", Path: "/api/v1/discoveries/{mac}", Permission: app.PermMachinesWrite,
 			Summary: "Forget a discovered machine until it netboots again.", CLI: CLI{"discovery", "delete"}}, a.deleteDiscovery),
 	}

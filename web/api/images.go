@@ -15,11 +15,11 @@ import (
 
 // FetchInput imports an image from a URL or from a file on the appliance: exactly one of url and path.
 type FetchInput struct {
-	Name   string `json:"name"`
-	URL    string `json:"url,omitempty"`
-	Path   string `json:"path,omitempty"`   // absolute, on the appliance
-	SHA256 string `json:"sha256,omitempty"` // hex; required for a URL
-	Format string `json:"format,omitempty"` // empty: told by its first bytes
+	Name   string `json:"name" doc:"name of the image"`
+	URL    string `json:"url,omitempty" doc:"http or https URL to fetch it from"`
+	Path   string `json:"path,omitempty" doc:"absolute path of a file on the appliance"`
+	SHA256 string `json:"sha256,omitempty" doc:"SHA-256 of the file as delivered, hex; required with a URL"`
+	Format string `json:"format,omitempty" doc:"raw or qcow2, packed ones with .gz, .xz or .zst; absent: told by its first bytes"`
 }
 
 // Formats lists the image formats an import can be told of.
@@ -31,7 +31,7 @@ func (a *API) imageRoutes() []Route {
 	return []Route{
 		on(Route{ID: "images.list", Method: "GET", Path: "/api/v1/images", Permission: app.PermImagesRead, Summary: "List images.", CLI: CLI{"image", "list"}}, a.listImages),
 		on(Route{ID: "images.import", Method: "POST", Path: "/api/v1/images", Permission: app.PermImagesWrite, Status: http.StatusAccepted,
-			Summary: "Import an image from a URL or, with compute:settings:write, from a file on the appliance.", CLI: CLI{"image", "import"}}, a.importImage),
+			Summary: "Import an image from a URL or, with compute:settings:write, from a file on the appliance.", CLI: CLI{"image", "import"}, Args: []string{"name"}}, a.importImage),
 		on(Route{ID: "images.upload", Method: "PUT", Path: "/api/v1/images/{name}", Permission: app.PermImagesWrite, Raw: true, Status: http.StatusCreated,
 			Summary: "Upload an image: the body is the image, its length is declared.",
 			Headers: []Param{{"Content-Digest", "string", "sha-256=:BASE64: of the body (RFC 9530)"}, {"Bcd-Image-Format", "string", "raw or qcow2, packed ones with .gz, .xz or .zst; absent: told by its first bytes"}},

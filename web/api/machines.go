@@ -28,16 +28,16 @@ type Inventory struct {
 
 // MachineChange is what can be edited of a machine; absent members stay.
 type MachineChange struct {
-	Name    *string            `json:"name,omitempty"`
-	Note    *string            `json:"note,omitempty"`
-	Pool    *string            `json:"pool,omitempty"`
-	Profile *string            `json:"hardwareProfile,omitempty"`
-	Labels  *map[string]string `json:"labels,omitempty"`
+	Name    *string            `json:"name,omitempty" doc:"new name"`
+	Note    *string            `json:"note,omitempty" doc:"text for people"`
+	Pool    *string            `json:"pool,omitempty" doc:"pool to put it in"`
+	Profile *string            `json:"hardwareProfile,omitempty" doc:"hardware profile to use"`
+	Labels  *map[string]string `json:"labels,omitempty" doc:"all its labels, in place of the old ones"`
 }
 
 // ConfirmInput names a proposed MAC address that belongs to the machine.
 type ConfirmInput struct {
-	MAC app.MAC `json:"mac"`
+	MAC app.MAC `json:"mac" doc:"the proposed MAC address"`
 }
 
 func (a *API) machineRoutes() []Route {
@@ -48,7 +48,7 @@ func (a *API) machineRoutes() []Route {
 				{"pool", "string", "pool name"}, {"label", "string", "k=v pairs separated by commas; v may be *"}, paramAfter, paramLimit},
 			CLI: CLI{"machine", "list"}}, a.listMachines),
 		on(Route{ID: "machines.enroll", Method: "POST", Path: "/api/v1/machines", Permission: write, Status: http.StatusCreated,
-			Summary: "Enroll a machine: its BMC is probed first.", CLI: CLI{"machine", "enroll"}}, a.enroll),
+			Summary: "Enroll a machine: its BMC is probed first.", CLI: CLI{"machine", "enroll"}, Args: []string{"name"}}, a.enroll),
 		on(Route{ID: "machines.test-bmc", Method: "POST", Path: "/api/v1/machines/test-bmc", Permission: write,
 			Summary: "Ask a BMC who it is, changing nothing.", CLI: CLI{"machine", "test-bmc"}}, a.testBMC),
 		on(Route{ID: "machines.get", Method: "GET", Path: "/api/v1/machines/{id}", Permission: read, Summary: "Show one machine, by id or name.",
@@ -58,7 +58,7 @@ func (a *API) machineRoutes() []Route {
 		on(Route{ID: "machines.inventory", Method: "GET", Path: "/api/v1/machines/{id}/inventory", Permission: read,
 			Summary: "Show what the agent found on a machine.", CLI: CLI{"machine", "inventory"}}, a.inventory),
 		on(Route{ID: "machines.confirm-mac", Method: "POST", Path: "/api/v1/machines/{id}/confirm-mac", Permission: write,
-			Summary: "Confirm that a proposed MAC address belongs to the machine.", CLI: CLI{"machine", "confirm-mac"}}, a.confirmMAC),
+			Summary: "Confirm that a proposed MAC address belongs to the machine.", CLI: CLI{"machine", "confirm-mac"}, Args: []string{"mac"}}, a.confirmMAC),
 	}
 }
 

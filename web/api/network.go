@@ -13,21 +13,21 @@ import (
 // SubnetInput is a subnet as an operator describes it. Mode is changed by its own route, so that saving an edit never
 // turns answering on.
 type SubnetInput struct {
-	CIDR      netip.Prefix `json:"cidr"`
-	Interface string       `json:"interface,omitempty"`
-	PoolStart netip.Addr   `json:"poolStart,omitzero"`
-	PoolEnd   netip.Addr   `json:"poolEnd,omitzero"`
-	Gateway   netip.Addr   `json:"gateway,omitzero"`
-	DNS       []netip.Addr `json:"dns,omitempty"`
-	NTP       []netip.Addr `json:"ntp,omitempty"`
-	Domain    string       `json:"domain,omitempty"`
-	LeaseTime app.Duration `json:"leaseTime,omitempty"` // default 1h
-	Discover  bool         `json:"discover,omitempty"`
+	CIDR      netip.Prefix `json:"cidr" doc:"the network, such as 192.0.2.0/24"`
+	Interface string       `json:"interface,omitempty" doc:"network interface that faces it; absent: the one with an address in it"`
+	PoolStart netip.Addr   `json:"poolStart,omitzero" doc:"first address to give to machines"`
+	PoolEnd   netip.Addr   `json:"poolEnd,omitzero" doc:"last address to give to machines"`
+	Gateway   netip.Addr   `json:"gateway,omitzero" doc:"default gateway"`
+	DNS       []netip.Addr `json:"dns,omitempty" doc:"name server"`
+	NTP       []netip.Addr `json:"ntp,omitempty" doc:"time server; absent: the appliance itself"`
+	Domain    string       `json:"domain,omitempty" doc:"DNS domain"`
+	LeaseTime app.Duration `json:"leaseTime,omitempty" doc:"how long an address is given for (default 1h)"`
+	Discover  bool         `json:"discover,omitempty" doc:"boot unknown machines once for an inventory"`
 }
 
 // ModeInput turns answering on ("full") or off.
 type ModeInput struct {
-	Mode string `json:"mode"`
+	Mode string `json:"mode" doc:"full answers, off does not"`
 }
 
 // SubnetView is a subnet with what it means.
@@ -41,9 +41,9 @@ func (a *API) networkRoutes() []Route {
 	return []Route{
 		on(Route{ID: "subnets.list", Method: "GET", Path: "/api/v1/subnets", Permission: read, Summary: "List subnets.", CLI: CLI{"subnet", "list"}}, a.listSubnets),
 		on(Route{ID: "subnets.create", Method: "POST", Path: "/api/v1/subnets", Permission: write, Status: http.StatusCreated,
-			Summary: "Add a subnet. It starts in mode off: nothing is answered.", CLI: CLI{"subnet", "add"}}, a.createSubnet),
+			Summary: "Add a subnet. It starts in mode off: nothing is answered.", CLI: CLI{"subnet", "add"}, Args: []string{"cidr"}}, a.createSubnet),
 		on(Route{ID: "subnets.change", Method: "PUT", Path: "/api/v1/subnets/{id}", Permission: write, Summary: "Replace a subnet's settings; the mode stays.", CLI: CLI{"subnet", "set"}}, a.changeSubnet),
-		on(Route{ID: "subnets.mode", Method: "POST", Path: "/api/v1/subnets/{id}/mode", Permission: write, Summary: "Turn answering on a subnet on (full) or off.", CLI: CLI{"subnet", "mode"}}, a.subnetMode),
+		on(Route{ID: "subnets.mode", Method: "POST", Path: "/api/v1/subnets/{id}/mode", Permission: write, Summary: "Turn answering on a subnet on (full) or off.", CLI: CLI{"subnet", "mode"}, Args: []string{"mode"}}, a.subnetMode),
 		on(Route{ID: "subnets.delete", Method: "DELETE", Path: "/api/v1/subnets/{id}", Permission: write, Summary: "Delete a subnet that is off.", CLI: CLI{"subnet", "delete"}}, a.deleteSubnet),
 		on(Route{ID: "leases.list", Method: "GET", Path: "/api/v1/leases", Permission: read, Summary: "List leases.", CLI: CLI{"lease", "list"}}, a.listLeases),
 		on(Route{ID: "leases.delete", Method: "DELETE", Path: "/api/v1/leases/{mac}/{address}", Permission: write, Summary: "Free an address.", CLI: CLI{"lease", "delete"}}, a.deleteLease),

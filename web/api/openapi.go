@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"reflect"
@@ -168,11 +169,27 @@ func (s *schemas) fields(t reflect.Type, props object, required *[]string) {
 		if !f.IsExported() || name == "-" {
 			continue
 		}
-		props[orElse(name, f.Name)] = s.nullable(f.Type, opts)
+		props[orElse(name, f.Name)] = described(s.nullable(f.Type, opts), f.Tag)
 		if !strings.Contains(opts, "omitempty") && !strings.Contains(opts, "omitzero") {
 			*required = append(*required, orElse(name, f.Name))
 		}
 	}
+}
+
+// described adds what a member's doc tag says, and that a secret one is never read back.
+func described(schema object, tag reflect.StructTag) object {
+	doc, secret := tag.Get("doc"), tag.Get("secret") != ""
+	if doc == "" && !secret {
+		return schema
+	}
+	out := maps.Clone(schema) // the schemas of special are shared
+	if doc != "" {
+		out["description"] = doc
+	}
+	if secret {
+		out["writeOnly"] = true
+	}
+	return out
 }
 
 // nullable adds null for what encoding/json writes as null: nil slices and maps that are not left out.

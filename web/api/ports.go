@@ -13,31 +13,31 @@ import (
 // BMCInput says how to reach a management controller. Either CredentialsRef names a secret, or Credentials carries the
 // values, which the use case seals and which never come back.
 type BMCInput struct {
-	Driver         string          `json:"driver"`
-	Address        string          `json:"address"`
-	CredentialsRef string          `json:"credentialsRef,omitempty"`
+	Driver         string          `json:"driver" doc:"driver of the BMC: redfish"`
+	Address        string          `json:"address" doc:"host name, IP address or https URL of the BMC"`
+	CredentialsRef string          `json:"credentialsRef,omitempty" doc:"stored secret that holds the login, instead of credentials"`
 	Credentials    *Credentials    `json:"credentials,omitempty"`
-	SPKI           string          `json:"tlsSpkiSha256,omitempty"` // hex; empty: trust on first use
-	Options        json.RawMessage `json:"driverOptions,omitempty"`
+	SPKI           string          `json:"tlsSpkiSha256,omitempty" doc:"SHA-256 of the BMC's TLS key, 64 hex digits; absent: the first key seen is pinned"`
+	Options        json.RawMessage `json:"driverOptions,omitempty" doc:"options of the driver"`
 }
 
 // Credentials is a BMC login as typed. Printed or logged it shows the user name only.
 type Credentials struct {
-	Username string `json:"username"`
-	Password string `json:"password"`
+	Username string `json:"username" doc:"user name on the BMC"`
+	Password string `json:"password" doc:"password on the BMC" secret:"true"`
 }
 
 // EnrollInput is a machine as an operator describes it.
 type EnrollInput struct {
-	Name        string                 `json:"name"`
+	Name        string                 `json:"name" doc:"name of the machine, and its host name when deployed"`
 	BMC         *BMCInput              `json:"bmc,omitempty"`
-	Pool        string                 `json:"pool,omitempty"`
-	Profile     string                 `json:"hardwareProfile,omitempty"`
-	Drivers     map[string]app.Binding `json:"drivers,omitempty"`
-	MACs        []app.MAC              `json:"macs,omitempty"`
-	ProductUUID app.UUID               `json:"productUuid,omitempty"`
-	Labels      map[string]string      `json:"labels,omitempty"`
-	Note        string                 `json:"note,omitempty"`
+	Pool        string                 `json:"pool,omitempty" doc:"pool to put it in"`
+	Profile     string                 `json:"hardwareProfile,omitempty" doc:"hardware profile to use"`
+	Drivers     map[string]app.Binding `json:"drivers,omitempty" doc:"drivers by kind, where another than the default is wanted"`
+	MACs        []app.MAC              `json:"macs,omitempty" doc:"MAC address of a network port"`
+	ProductUUID app.UUID               `json:"productUuid,omitempty" doc:"SMBIOS system UUID; absent: as the BMC says"`
+	Labels      map[string]string      `json:"labels,omitempty" doc:"labels to find it by"`
+	Note        string                 `json:"note,omitempty" doc:"text for people"`
 }
 
 // Card is what a BMC said when it was asked. Nothing was changed on it.
@@ -99,10 +99,10 @@ type VerbResult struct {
 
 // AcceptInput turns a discovered machine into an enrolled one.
 type AcceptInput struct {
-	Name    string    `json:"name"`
+	Name    string    `json:"name" doc:"name of the machine"`
 	BMC     *BMCInput `json:"bmc,omitempty"`
-	Pool    string    `json:"pool,omitempty"`
-	Profile string    `json:"hardwareProfile,omitempty"`
+	Pool    string    `json:"pool,omitempty" doc:"pool to put it in"`
+	Profile string    `json:"hardwareProfile,omitempty" doc:"hardware profile to use"`
 }
 
 // Service is what the faces ask of machines. Every method does its own checks on state; permissions and the form of each

@@ -9,16 +9,16 @@ import (
 
 // ProfileInput is a hardware profile as an operator describes it.
 type ProfileInput struct {
-	Description string                 `json:"description,omitempty"`
-	Drivers     map[string]app.Binding `json:"drivers,omitempty"` // by kind
-	KernelArgs  string                 `json:"kernelArgs,omitempty"`
-	KexecOK     bool                   `json:"kexecProven,omitempty"`
+	Description string                 `json:"description,omitempty" doc:"text for people"`
+	Drivers     map[string]app.Binding `json:"drivers,omitempty" doc:"drivers by kind"`
+	KernelArgs  string                 `json:"kernelArgs,omitempty" doc:"kernel arguments for ramdisk and installed system"`
+	KexecOK     bool                   `json:"kexecProven,omitempty" doc:"start the installed system by kexec"`
 }
 
 // PoolInput is a pool as an operator describes it.
 type PoolInput struct {
-	Description     string `json:"description,omitempty"`
-	HardwareProfile string `json:"hardwareProfile,omitempty"`
+	Description     string `json:"description,omitempty" doc:"text for people"`
+	HardwareProfile string `json:"hardwareProfile,omitempty" doc:"hardware profile of machines in it"`
 }
 
 func (a *API) profileRoutes() []Route {

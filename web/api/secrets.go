@@ -9,7 +9,7 @@ import (
 
 // SecretInput is a secret's value: a string, or an object of strings.
 type SecretInput struct {
-	Value secret.Value `json:"value"`
+	Value secret.Value `json:"value" doc:"the secret: a text, or an object of texts such as username and password" secret:"true"`
 }
 
 func (a *API) secretRoutes() []Route {

@@ -15,15 +15,15 @@ type SetupStatus struct {
 
 // SetupInput creates the first administrator.
 type SetupInput struct {
-	Code     string `json:"code"` // printed on the appliance's terminal
-	Name     string `json:"name"`
-	Password string `json:"password"`
+	Code     string `json:"code" doc:"code printed on the appliance's terminal"`
+	Name     string `json:"name" doc:"name of the first administrator"`
+	Password string `json:"password" doc:"password" secret:"true"`
 }
 
 // LoginInput opens a session.
 type LoginInput struct {
-	Name     string `json:"name"`
-	Password string `json:"password"`
+	Name     string `json:"name" doc:"user name"`
+	Password string `json:"password" doc:"password" secret:"true"`
 }
 
 // Whoami is who makes the request and what they may do.
@@ -36,8 +36,8 @@ type Whoami struct {
 
 // PasswordInput changes one's own password.
 type PasswordInput struct {
-	Old string `json:"old"`
-	New string `json:"new"`
+	Old string `json:"old" doc:"present password" secret:"true"`
+	New string `json:"new" doc:"new password" secret:"true"`
 }
 
 func (a *API) sessionRoutes() []Route {

@@ -21,8 +21,8 @@ type Settings struct {
 
 // SettingsChange changes settings; absent members stay.
 type SettingsChange struct {
-	SiteName *string   `json:"siteName,omitempty"`
-	SSHKeys  *[]string `json:"sshKeys,omitempty"`
+	SiteName *string   `json:"siteName,omitempty" doc:"name in the console's header"`
+	SSHKeys  *[]string `json:"sshKeys,omitempty" doc:"public key filled into every new deploy form" file:"true"`
 }
 
 // VersionInfo names the program.

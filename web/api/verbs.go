@@ -33,32 +33,35 @@ type (
 	NoOptions struct{}
 	// PowerOptions says what to do with the power.
 	PowerOptions struct {
-		Action string `json:"action"` // "on", "off", "soft", "cycle", "reset"
+		Action string `json:"action" doc:"on, off, soft (asks the system to shut down), cycle or reset"`
 	}
 	// ReasonOptions says why.
 	ReasonOptions struct {
-		Reason string `json:"reason,omitempty"`
+		Reason string `json:"reason,omitempty" doc:"why, for the record"`
 	}
 	// OverrideOptions says where the operator vouches the machine stands.
 	OverrideOptions struct {
-		State  app.State `json:"state"` // "ready" or "deployed"
-		Reason string    `json:"reason"`
+		State  app.State `json:"state" doc:"ready or deployed"`
+		Reason string    `json:"reason" doc:"why you are sure, for the record"`
 	}
 	// RescueOptions says who may log in to the rescue system.
 	RescueOptions struct {
-		AuthorizedKeys []string `json:"authorizedKeys,omitempty"`
+		AuthorizedKeys []string `json:"authorizedKeys,omitempty" doc:"SSH public key that may log in to the rescue system" file:"true"`
 	}
 	// ReleaseOptions lists disks to wipe beyond those this machine's deploys wrote.
 	ReleaseOptions struct {
-		Disks []app.DiskID `json:"disks,omitempty"`
+		Disks []app.DiskID `json:"disks,omitempty" doc:"disks to wipe beyond those this machine's deploys wrote, by serial or wwn"`
 	}
 	// RetireOptions says how to let go of a machine.
 	RetireOptions struct {
-		Reason   string `json:"reason,omitempty"`
-		PowerOff bool   `json:"powerOff,omitempty"`
-		Force    bool   `json:"force,omitempty"` // in every state, stops all BMC traffic at once
+		Reason   string `json:"reason,omitempty" doc:"why, for the record"`
+		PowerOff bool   `json:"powerOff,omitempty" doc:"switch it off"`
+		Force    bool   `json:"force,omitempty" doc:"in every state; stops all traffic to its BMC at once"`
 	}
 )
+
+// arguments are the options that a command line names without a flag.
+var arguments = map[Verb][]string{Power: {"action"}, Override: {"state"}}
 
 // verb makes the two routes of one verb: on one machine and on many.
 func verb[O any](a *API, v Verb, summary string, options func(O) (VerbOptions, error)) []Route {
@@ -78,7 +81,7 @@ func verb[O any](a *API, v Verb, summary string, options func(O) (VerbOptions, e
 		return a.Service.Do(c, c.actor(), v, ids, o)
 	}
 	one := on(Route{ID: "machines." + string(v), Method: "POST", Path: "/api/v1/machines/{id}/" + string(v), Permission: app.PermMachinesWrite,
-		Summary: summary, Status: http.StatusAccepted, CLI: CLI{"machine", string(v)}},
+		Summary: summary, Status: http.StatusAccepted, CLI: CLI{"machine", string(v)}, Args: arguments[v]},
 		func(c *Call, in O) (VerbResult, error) {
 			m, err := a.Machines.Machine(c, c.Path["id"])
 			if err != nil {

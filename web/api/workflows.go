@@ -7,7 +7,7 @@ import (
 
 // DoneInput says why an interrupted step counts as done.
 type DoneInput struct {
-	Reason string `json:"reason"`
+	Reason string `json:"reason" doc:"why you are sure, for the record"`
 }
 
 func (a *API) workflowRoutes() []Route {

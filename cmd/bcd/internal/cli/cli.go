@@ -3,10 +3,9 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
+	"net/http"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -14,18 +13,31 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/cmd/bcd/internal/client"
 	"github.com/better-compute/bcd/web/api"
 )
 
-// nouns says what each noun is, in the order of the help.
+// nouns says what each noun is.
 var nouns = map[string]string{
-	"machine": "Machines: enroll, commission, deploy, release", "discovery": "Machines that netbooted and nobody enrolled",
-	"image": "Operating-system images", "workflow": "What is being done to machines", "event": "What happened",
-	"subnet": "Networks the appliance answers on", "lease": "Addresses given out", "driver": "Registered drivers",
-	"profile": "Hardware profiles", "pool": "Pools of machines", "secret": "Sealed secrets", "user": "People", "token": "API tokens",
-	"health": "What is not as it should be", "setting": "Settings", "session": "Who you are", "network": "Networks",
+	"machine": "Machines: enroll, commission, deploy, release.", "discovery": "Machines that netbooted and nobody enrolled.",
+	"image": "Operating-system images.", "workflow": "What is being done to machines.", "event": "What happened.",
+	"subnet": "Networks the appliance answers on.", "lease": "Addresses given out.", "driver": "Registered drivers.",
+	"profile": "Hardware profiles.", "pool": "Pools of machines.", "secret": "Sealed secrets.", "user": "People.", "token": "API tokens.",
+	"health": "What is not as it should be.", "settings": "Settings of the site.", "session": "Who you are.", "version": "Version of the appliance.",
+}
+
+// examples show how commands are used, by the id of their route.
+var examples = map[string]string{
+	"machines.enroll": "  bcd machine enroll node-1 --bmc.driver redfish --bmc.address https://192.0.2.11 --bmc.credentials.username admin\n" +
+		"  bcd machine enroll -f node-1.yaml",
+	"machines.deploy": "  bcd machine deploy node-1 --image debian-12 --sshKeys @~/.ssh/id_ed25519.pub --wait\n" +
+		"  bcd machine deploy node-1 node-2 node-3 --image debian-12 --disk.kind nvme",
+	"machines.power":      "  bcd machine power on node-1 node-2",
+	"machines.override":   "  bcd machine override ready node-1 --reason 'the disk was replaced'",
+	"machines.commission": "  bcd machine commission node-1 --wait",
+	"subnets.create":      "  bcd subnet add 192.0.2.0/24 --poolStart 192.0.2.100 --poolEnd 192.0.2.199 --gateway 192.0.2.1",
+	"images.import":       "  bcd image import debian-12 --url https://images.example/debian-12.qcow2 --sha256 …",
+	"secrets.put":         "  bcd secret set note --value\n  echo '{value: {username: admin, password: …}}' | bcd secret set bmc -f -",
 }
 
 // special lists the routes whose commands are written by hand, in this package.
@@ -37,7 +49,7 @@ func Commands() []*cobra.Command {
 	var out []*cobra.Command
 	parent := func(noun string) *cobra.Command {
 		if byNoun[noun] == nil {
-			byNoun[noun] = &cobra.Command{Use: noun, Short: nouns[noun], GroupID: "client"}
+			byNoun[noun] = Group(&cobra.Command{Use: noun, Short: nouns[noun], GroupID: "client"})
 			out = append(out, byNoun[noun])
 		}
 		return byNoun[noun]
@@ -54,69 +66,131 @@ func Commands() []*cobra.Command {
 	return append(out, loginCommand(), logoutCommand())
 }
 
+// call is the command of one route.
+type call struct {
+	rt     api.Route
+	params []string // names of the path's parameters
+	batch  bool     // takes several machines
+	query  map[string]*string
+	body   *body
+	wait   bool
+}
+
 var pathParam = regexp.MustCompile(`\{(\w+)\}`)
 
-// command makes the command of one route.
+// command makes the command of one route: the body's arguments stand after the path's, and before the machines of a batch.
 func command(rt api.Route) *cobra.Command {
-	params := pathParam.FindAllStringSubmatch(rt.Path, -1)
-	use := rt.CLI.Verb
-	for _, p := range params {
-		use += " <" + p[1] + ">"
+	c := &call{rt: rt, query: map[string]*string{}}
+	for _, p := range pathParam.FindAllStringSubmatch(rt.Path, -1) {
+		c.params = append(c.params, p[1])
 	}
-	batch := rt.CLI.Noun == "machine" && strings.HasPrefix(rt.Path, "/api/v1/machines/{id}/") && rt.Method == "POST" && len(params) == 1 && rt.CLI.Verb != "confirm-mac"
-	if batch {
-		use += "..."
-	}
-	cmd := &cobra.Command{Use: use, Short: rt.Summary, Args: cobra.ExactArgs(len(params))}
-	if batch {
-		cmd.Args = cobra.MinimumNArgs(1)
-	}
-	query := map[string]*string{}
+	verb, isVerb := strings.CutPrefix(rt.Path, "/api/v1/machines/{id}/")
+	c.batch = isVerb && rt.Method == http.MethodPost && rt.ID == "machines."+verb && verb != "confirm-mac"
+	cmd := &cobra.Command{Short: rt.Summary, Example: examples[rt.ID], RunE: c.run}
 	for _, p := range rt.Query {
-		query[p.Name] = cmd.Flags().String(p.Name, "", p.Help)
+		c.query[p.Name] = cmd.Flags().String(p.Name, "", p.Help)
 	}
-	body := bodyFlags(cmd, rt.Request)
-	wait := new(bool)
-	if batch || rt.Response != nil && hasField(rt.Response, "workflowId") {
-		wait = cmd.Flags().BoolP("wait", "w", false, "wait until the workflow ends, showing its steps")
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		in, err := body(cmd.InOrStdin())
-		if err != nil {
-			return err
-		}
-		path, in := target(rt, params, args, in, batch)
-		values := url.Values{}
-		for name, v := range query {
-			if *v != "" {
-				values.Set(name, *v)
-			}
-		}
-		c, err := connect()
-		if err != nil {
-			return err
-		}
-		answer, err := c.Do(cmd.Context(), rt.Method, path, values, in)
-		if err != nil {
-			return err
-		}
-		if *wait {
-			return waitAll(cmd.Context(), c, cmd.OutOrStdout(), answer)
-		}
-		return show(cmd, rt.CLI.Noun, answer)
+	c.body = newBody(cmd, rt.Request, rt.Args)
+	cmd.Use, cmd.Long = c.usage()
+	cmd.Args = c.check
+	if c.batch || rt.Response != nil && hasField(rt.Response, "workflowId") {
+		cmd.Flags().BoolVarP(&c.wait, "wait", "w", false, "wait until the workflow ends, showing its steps")
 	}
 	return cmd
 }
 
-// target fills in the path. Several machines go to the batch route, whose answer names each.
-func target(rt api.Route, params [][]string, args []string, in any, batch bool) (string, any) {
-	if batch && len(args) > 1 {
-		verb := rt.Path[strings.LastIndex(rt.Path, "/")+1:]
-		return "/api/v1/machines/actions/" + verb, map[string]any{"ids": args, "options": orEmpty(in)}
+func (c *call) arguments() []argument {
+	if c.body == nil {
+		return nil
 	}
-	path := rt.Path
-	for i, p := range params {
-		path = strings.Replace(path, p[0], url.PathEscape(args[i]), 1)
+	return c.body.args
+}
+
+// usage is the one-line form of the command, and its summary with what the arguments are.
+func (c *call) usage() (use, long string) {
+	var path, args []string
+	for _, p := range c.params {
+		if p == "id" {
+			p = c.rt.CLI.Noun
+		}
+		path = append(path, "<"+p+">")
+	}
+	long = c.rt.Summary
+	for _, a := range c.arguments() {
+		args = append(args, "<"+a.path[0]+">")
+		long += fmt.Sprintf("\n\n  <%s>  %s", a.path[0], a.doc)
+	}
+	if c.batch {
+		return strings.Join(append(append([]string{c.rt.CLI.Verb}, args...), "<machine>..."), " "), long
+	}
+	return strings.Join(append(append([]string{c.rt.CLI.Verb}, path...), args...), " "), long
+}
+
+// check holds the arguments against the usage.
+func (c *call) check(cmd *cobra.Command, given []string) error {
+	least := len(c.params) + len(c.arguments())
+	most := least
+	switch {
+	case c.batch:
+		most = len(given)
+	case c.body.fromFile():
+		least = len(c.params)
+	}
+	if len(given) < least || len(given) > most {
+		return usageError(cmd, "it takes %s, %d were given", counted(least), len(given))
+	}
+	return nil
+}
+
+func counted(n int) string {
+	if n == 1 {
+		return "one argument"
+	}
+	return fmt.Sprintf("%d arguments", n)
+}
+
+func (c *call) run(cmd *cobra.Command, given []string) error {
+	path, members := given[:min(len(c.params), len(given))], given[min(len(c.params), len(given)):]
+	if c.batch {
+		n := len(c.arguments())
+		members, path = given[:n], given[n:]
+	}
+	in, err := c.body.request(members)
+	if err != nil {
+		return err
+	}
+	target, in := c.target(path, in)
+	values := url.Values{}
+	for name, v := range c.query {
+		if *v != "" {
+			values.Set(name, *v)
+		}
+	}
+	conn, err := connect()
+	if err != nil {
+		return err
+	}
+	answer, err := conn.Do(cmd.Context(), c.rt.Method, target, values, in)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.batch:
+		return verbDone(cmd, conn, c.rt.CLI.Verb, path, answer, c.wait)
+	case c.wait:
+		return verbDone(cmd, conn, c.rt.CLI.Verb, nil, answer, true)
+	}
+	return show(cmd, c.rt.CLI.Noun, answer)
+}
+
+// target fills in the path. Several machines go to the batch route, whose answer names each.
+func (c *call) target(names []string, in any) (string, any) {
+	if c.batch && len(names) > 1 {
+		return "/api/v1/machines/actions/" + c.rt.Path[strings.LastIndex(c.rt.Path, "/")+1:], map[string]any{"ids": names, "options": orEmpty(in)}
+	}
+	path := c.rt.Path
+	for i, p := range c.params {
+		path = strings.Replace(path, "{"+p+"}", url.PathEscape(names[i]), 1)
 	}
 	return path, in
 }
@@ -129,10 +203,7 @@ func orEmpty(in any) any {
 }
 
 func hasField(t reflect.Type, name string) bool {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t.Kind() != reflect.Struct {
+	if t = pointed(t); t.Kind() != reflect.Struct {
 		return false
 	}
 	for i := range t.NumField() {
@@ -161,36 +232,4 @@ func show(cmd *cobra.Command, noun string, answer json.RawMessage) error {
 		return err
 	}
 	return Print(cmd.OutOrStdout(), noun, answer)
-}
-
-// waitAll follows every workflow an answer names, one after the other: they run side by side on the appliance.
-func waitAll(ctx context.Context, c *client.Client, out io.Writer, answer json.RawMessage) error {
-	var one api.VerbResult
-	var many api.VerbResults
-	if err := json.Unmarshal(answer, &many); err != nil || many.Items == nil {
-		if err := json.Unmarshal(answer, &one); err != nil {
-			return fmt.Errorf("reading the answer: %w", err)
-		}
-		many.Items = []api.VerbResult{one}
-	}
-	var failed []string
-	for _, r := range many.Items {
-		if r.Error != nil {
-			fmt.Fprintf(out, "%s: %v\n", r.MachineID, r.Error)
-			failed = append(failed, r.MachineID)
-			continue
-		}
-		if r.WorkflowID == "" {
-			continue
-		}
-		if err := watch(ctx, c, out, r.WorkflowID); err != nil {
-			fmt.Fprintf(out, "%s: %v\n", r.MachineID, err)
-			failed = append(failed, r.MachineID)
-		}
-	}
-	if len(failed) > 0 {
-		return app.Errorf(app.Conflict, "workflow-failed", "it failed on %d of %d machines: %s", len(failed), len(many.Items), strings.Join(failed, ", ")).
-			Do("see bcd machine show")
-	}
-	return nil
 }

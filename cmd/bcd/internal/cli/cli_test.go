@@ -87,7 +87,7 @@ func run(t *testing.T, answer string, status int, args ...string) (asked, out st
 }
 
 func TestFlagsBecomeTheRequest(t *testing.T) {
-	asked, _, err := run(t, `{"id":"m-1"}`, 201, "machine", "enroll", "--name", "node-1", "--bmc.driver", "redfish", "--bmc.address", "https://192.0.2.11", "--macs", "00:00:5e:00:53:01")
+	asked, _, err := run(t, `{"id":"m-1"}`, 201, "machine", "enroll", "node-1", "--bmc.driver", "redfish", "--bmc.address", "https://192.0.2.11", "--macs", "00:00:5e:00:53:01")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestFlagsBecomeTheRequest(t *testing.T) {
 }
 
 func TestSeveralMachinesGoAsOneBatch(t *testing.T) {
-	asked, _, err := run(t, `{"items":[]}`, 202, "machine", "power", "a", "b", "--action", "on")
+	asked, _, err := run(t, `{"items":[]}`, 202, "machine", "power", "on", "a", "b")
 	if err != nil {
 		t.Fatal(err)
 	}

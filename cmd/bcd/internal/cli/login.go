@@ -1,17 +1,15 @@
 package cli
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http/cookiejar"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/cmd/bcd/internal/client"
@@ -28,17 +26,17 @@ func loginCommand() *cobra.Command {
 	cmd.Flags().StringVar(&pin, "pin", "", "the key's SHA-256 as the appliance printed it at its first start; else it is shown and asked about")
 	cmd.Flags().StringVarP(&user, "user", "u", "", "user name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		in := bufio.NewReader(cmd.InOrStdin())
+		in := newPrompt(cmd.InOrStdin(), cmd.ErrOrStderr())
 		pin, err := trust(cmd, in, args[0], pin)
 		if err != nil {
 			return err
 		}
 		if user == "" {
-			if user, err = ask(cmd.ErrOrStderr(), in, "User: "); err != nil {
+			if user, err = in.line("User: "); err != nil {
 				return err
 			}
 		}
-		password, err := askPassword(cmd.ErrOrStderr(), cmd.InOrStdin(), in)
+		password, err := in.secret("Password: ")
 		if err != nil {
 			return err
 		}
@@ -55,7 +53,7 @@ func loginCommand() *cobra.Command {
 	return cmd
 }
 
-func trust(cmd *cobra.Command, in *bufio.Reader, url, pin string) (string, error) {
+func trust(cmd *cobra.Command, in *prompt, url, pin string) (string, error) {
 	seen, err := client.SeePin(cmd.Context(), url)
 	if err != nil {
 		return "", err
@@ -67,34 +65,14 @@ func trust(cmd *cobra.Command, in *bufio.Reader, url, pin string) (string, error
 		return seen, nil
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "The appliance shows the key\n  %s\nIt prints the same at its first start and on its Settings page.\n", seen)
-	answer, err := ask(cmd.ErrOrStderr(), in, "Trust it? [y/N] ")
+	answer, err := in.line("Trust it? [y/N] ")
 	if err != nil {
 		return "", err
 	}
 	if !strings.HasPrefix(strings.ToLower(answer), "y") {
-		return "", app.Errorf(app.Forbidden, "not-trusted", "nothing was sent")
+		return "", app.Errorf(app.Forbidden, "not-trusted", "the key was not trusted, so nothing was sent").Do("answer y once you have compared it")
 	}
 	return seen, nil
-}
-
-func ask(out io.Writer, in *bufio.Reader, prompt string) (string, error) {
-	fmt.Fprint(out, prompt)
-	line, err := in.ReadString('\n')
-	if err != nil && line == "" {
-		return "", app.Invalid("input", "ended before an answer came")
-	}
-	return strings.TrimSpace(line), nil
-}
-
-// askPassword reads without echo from a terminal, else a line of the input.
-func askPassword(out io.Writer, raw io.Reader, in *bufio.Reader) (string, error) {
-	if f, ok := raw.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprint(out, "Password: ")
-		b, err := term.ReadPassword(int(f.Fd()))
-		fmt.Fprintln(out)
-		return string(b), err
-	}
-	return ask(out, in, "Password: ")
 }
 
 func newToken(cmd *cobra.Command, l client.Login, user, password string) (string, error) {
@@ -117,19 +95,25 @@ func newToken(cmd *cobra.Command, l client.Login, user, password string) (string
 	if err != nil {
 		host = "unknown"
 	}
-	answer, err = c.Do(cmd.Context(), "POST", "/api/v1/tokens", nil, map[string]any{
-		"name": "cli-" + host, "permissions": who.Permissions, "expires": time.Now().Add(tokenLife).UTC().Format(time.RFC3339)})
+	answer, err = c.Do(cmd.Context(), "POST", "/api/v1/tokens", nil, api.TokenInput{
+		Name: tokenName(host), Permissions: who.Permissions, ExpiresIn: app.Duration(tokenLife)})
 	if err != nil {
 		return "", err
 	}
-	var made struct {
-		Token string `json:"token"`
-	}
-	if err := json.Unmarshal(answer, &made); err != nil || made.Token == "" {
+	var made api.NewToken
+	if err := json.Unmarshal(answer, &made); err != nil || made.Value == "" {
 		return "", app.Errorf(app.Internal, "no-token", "the appliance gave no token")
 	}
 	_, err = c.Do(cmd.Context(), "DELETE", "/api/v1/session", nil, nil)
-	return made.Token, err
+	return made.Value, err
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// tokenName is the name of the token that this computer gets: host names hold dots and capitals, names of tokens do not.
+func tokenName(host string) string {
+	name := "cli-" + strings.Trim(notInNames.ReplaceAllString(strings.ToLower(host), "-"), "-")
+	return strings.TrimRight(name[:min(len(name), 63)], "-")
 }
 
 // logoutCommand forgets the login on this side; the token dies by its expiry or on the Access page.

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
-
-	"github.com/better-compute/bcd/app"
 )
 
 // columns are what a list shows of each noun, as paths into the JSON.
@@ -49,7 +47,11 @@ func Print(out io.Writer, noun string, answer json.RawMessage) error {
 	}
 	table(out, noun, items)
 	if next, ok := m["next"].(string); ok && next != "" {
-		fmt.Fprintf(out, "more: --after %s\n", next)
+		flag := "after"
+		if noun == "workflow" || noun == "event" { // newest first
+			flag = "before"
+		}
+		fmt.Fprintf(out, "more: --%s %s\n", flag, next)
 	}
 	return nil
 }
@@ -69,7 +71,7 @@ func table(out io.Writer, noun string, items []any) {
 	var head []string
 	for _, c := range cols {
 		if used[c] {
-			head = append(head, strings.ToUpper(c[strings.LastIndex(c, ".")+1:]))
+			head = append(head, heading(c))
 		}
 	}
 	fmt.Fprintln(w, strings.Join(head, "\t"))
@@ -83,6 +85,20 @@ func table(out io.Writer, noun string, items []any) {
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 	_ = w.Flush() // a terminal that went away has nobody to tell
+}
+
+// headings are the columns whose last member does not say it.
+var headings = map[string]string{
+	"deployment.imageName": "IMAGE", "bmc.address": "BMC", "stateReason": "REASON", "machineId": "MACHINE", "error.message": "ERROR", "layout.table": "TABLE",
+	"rawBytes": "SIZE", "usedBytes": "USED", "storedBytes": "STORED", "poolStart": "FROM", "poolEnd": "TO", "runsOn": "RUNS ON", "wayOut": "WAY OUT",
+	"hardwareProfile": "PROFILE", "lastSeen": "LAST SEEN", "lastUsed": "LAST USED",
+}
+
+func heading(column string) string {
+	if h := headings[column]; h != "" {
+		return h
+	}
+	return strings.ToUpper(column[strings.LastIndex(column, ".")+1:])
 }
 
 func cell(v any, path string) string {
@@ -143,21 +159,4 @@ func Printable(s string) string {
 		}
 	}
 	return b.String()
-}
-
-// Fail writes an error for a person.
-func Fail(out io.Writer, err error) {
-	e, ok := app.AsError(err)
-	if !ok {
-		fmt.Fprintf(out, "bcd: %s\n", Printable(err.Error()))
-		return
-	}
-	where := ""
-	if e.Field != "" {
-		where = e.Field + ": "
-	}
-	fmt.Fprintf(out, "bcd: %s%s\n", where, Printable(e.Message))
-	if e.WayOut != "" {
-		fmt.Fprintf(out, "  → %s\n", Printable(e.WayOut))
-	}
 }

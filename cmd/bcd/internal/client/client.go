@@ -29,6 +29,12 @@ type Login struct {
 	Pin   string `json:"tlsSpkiSha256"` // hex SHA-256 of the appliance's SubjectPublicKeyInfo; "" means the system's CAs
 }
 
+// Reasons of errors that came from the way to the appliance, not from it.
+const (
+	ReasonUnreachable = "unreachable"
+	ReasonCutOff      = "cut-off"
+)
+
 // maxAnswer bounds what is read of an answer, in bytes.
 const maxAnswer = 64 << 20
 
@@ -141,7 +147,7 @@ func SeePin(ctx context.Context, base string) (string, error) {
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}} //nolint:gosec // only the key is looked at
 	conn, err := d.DialContext(ctx, "tcp", host)
 	if err != nil {
-		return "", app.Errorf(app.Unavailable, "unreachable", "%s cannot be reached: %w", host, err)
+		return "", app.Errorf(app.Unavailable, ReasonUnreachable, "%s cannot be reached: %w", host, err)
 	}
 	defer conn.Close()
 	return Pin(conn.(*tls.Conn).ConnectionState()), nil
@@ -156,7 +162,7 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, app.Errorf(app.Unavailable, "cut-off", "the answer was cut off: %w", err).Retryable()
+		return nil, app.Errorf(app.Unavailable, ReasonCutOff, "the answer was cut off: %w", err).Retryable()
 	}
 	return body, nil
 }
@@ -192,7 +198,7 @@ func (c *Client) Open(ctx context.Context, method, path string, query url.Values
 		if e, ok := app.AsError(err); ok {
 			return nil, e
 		}
-		return nil, app.Errorf(app.Unavailable, "unreachable", "%s cannot be reached: %w", c.URL, err).Retryable()
+		return nil, app.Errorf(app.Unavailable, ReasonUnreachable, "%s cannot be reached: %w", c.URL, err).Retryable()
 	}
 	if resp.StatusCode >= 400 {
 		defer resp.Body.Close()
