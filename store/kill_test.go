@@ -118,7 +118,7 @@ func TestKillNine(t *testing.T) {
 		if kills > 200 {
 			t.Fatal("the workflow never ends")
 		}
-		starting := kills < 5 // these die while they open and migrate
+		starting := kills < 5                         // these die while they open and migrate
 		reach := 15 * time.Millisecond << (kills / 8) // a slow machine gets further, too
 		done = !killed(t, dir, starting, time.Duration(rand.Int64N(int64(reach))))
 		if !done {
