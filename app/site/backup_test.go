@@ -3,6 +3,7 @@ package site_test
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -93,21 +94,36 @@ func TestBackupHoldsWhatWasJustWritten(t *testing.T) {
 	if _, err := site.Restore(t.Context(), bytes.NewReader(b.Bytes()), dir, passphrase); app.CodeOf(err) != app.Conflict {
 		t.Errorf("restoring over a site gave %v", err)
 	}
-	wrong := filepath.Join(shortDir(t), "wrong")
-	if _, err := site.Restore(t.Context(), bytes.NewReader(b.Bytes()), wrong, "another passphrase"); reasonOf(err) != "cannot-decrypt" {
+}
+
+func TestDamagedArchivesLeaveNothing(t *testing.T) {
+	t.Parallel()
+	r, _ := ready(t)
+	db, err := os.ReadFile(filepath.Join(r.dir, "bcd.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := archive(t, entry{tar.Header{Name: "bcd.db"}, db}, entry{tar.Header{Name: "keys/site.key"}, []byte("key")}, entry{tar.Header{Name: "chunks.txt"}, nil}).Bytes()
+	if _, err := site.Restore(t.Context(), bytes.NewReader(b), filepath.Join(shortDir(t), "good"), passphrase); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(shortDir(t), "bad")
+	if _, err := site.Restore(t.Context(), bytes.NewReader(b), dir, "another passphrase"); reasonOf(err) != "cannot-decrypt" {
 		t.Errorf("a wrong passphrase gave %v", err)
 	}
-	for _, n := range []int{0, 10, b.Len() - 1} {
-		if _, err := site.Restore(t.Context(), bytes.NewReader(b.Bytes()[:n]), wrong, passphrase); app.CodeOf(err) != app.InvalidInput {
-			t.Errorf("a backup of %d bytes out of %d gave %v", n, b.Len(), err)
+	for _, n := range []int{0, 10, 100, 300, len(b) / 2, len(b) - 4096, len(b) - 1} {
+		if _, err := site.Restore(t.Context(), bytes.NewReader(b[:n]), dir, passphrase); app.CodeOf(err) != app.InvalidInput {
+			t.Errorf("a backup of %d bytes out of %d gave %v", n, len(b), err)
 		}
 	}
-	flipped := slices.Clone(b.Bytes())
-	flipped[len(flipped)/2] ^= 1
-	if _, err := site.Restore(t.Context(), bytes.NewReader(flipped), wrong, passphrase); app.CodeOf(err) != app.InvalidInput {
-		t.Errorf("a damaged backup gave %v", err)
+	for _, at := range []int{20, 200, len(b) / 3, len(b) / 2, len(b) - 1} {
+		flipped := slices.Clone(b)
+		flipped[at] ^= 1
+		if _, err := site.Restore(t.Context(), bytes.NewReader(flipped), dir, passphrase); app.CodeOf(err) != app.InvalidInput {
+			t.Errorf("a backup damaged at byte %d gave %v", at, err)
+		}
 	}
-	if left := names(t, wrong); len(left) > 0 {
+	if left := names(t, dir); len(left) > 0 {
 		t.Errorf("failed restores left %v", left)
 	}
 }
@@ -143,8 +159,14 @@ func TestBackupNeedsASiteAndAPassphrase(t *testing.T) {
 	}
 }
 
-// hostile makes an archive as only somebody with the passphrase can.
-func hostile(t *testing.T, entries ...tar.Header) *bytes.Buffer {
+// entry is one file of an archive.
+type entry struct {
+	tar.Header
+	body []byte
+}
+
+// archive makes one as only somebody with the passphrase can.
+func archive(t *testing.T, entries ...entry) *bytes.Buffer {
 	t.Helper()
 	to, err := age.NewScryptRecipient(passphrase)
 	if err != nil {
@@ -157,27 +179,32 @@ func hostile(t *testing.T, entries ...tar.Header) *bytes.Buffer {
 		t.Fatal(err)
 	}
 	w := tar.NewWriter(enc)
-	for _, h := range entries {
-		if h.Typeflag == 0 {
-			h.Typeflag, h.Size = tar.TypeReg, 4
+	for _, e := range entries {
+		if e.Typeflag == 0 {
+			e.Typeflag, e.Size = tar.TypeReg, int64(len(e.body))
 		}
-		h.Mode = 0o600
-		if err := w.WriteHeader(&h); err != nil {
+		e.Mode = 0o600
+		if err := w.WriteHeader(&e.Header); err != nil {
 			t.Fatal(err)
 		}
-		if h.Size > 0 {
-			if _, err := w.Write([]byte("evil")); err != nil {
-				t.Fatal(err)
-			}
+		if _, err := w.Write(e.body[:e.Size]); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := enc.Close(); err != nil {
+	if err := errors.Join(w.Close(), enc.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return &b
+}
+
+// hostile is an archive whose files say "evil".
+func hostile(t *testing.T, headers ...tar.Header) *bytes.Buffer {
+	t.Helper()
+	var entries []entry
+	for _, h := range headers {
+		entries = append(entries, entry{h, []byte("evil")})
+	}
+	return archive(t, entries...)
 }
 
 func TestHostileArchivesLeaveNothing(t *testing.T) {

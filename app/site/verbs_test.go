@@ -129,3 +129,45 @@ func TestForcedRetirementStays(t *testing.T) {
 		t.Errorf("after a restart: %s (%s), power %s", m.State, m.StateReason, c.bmc.PowerState())
 	}
 }
+
+func TestRescueGoesBackToWhereItWas(t *testing.T) {
+	t.Parallel()
+	r, c := ready(t)
+	r.start("")
+	over := func(what string) {
+		t.Helper()
+		if n := r.await(newsOver); n.State != "done" {
+			t.Fatalf("%s is %s\n%s", what, n.State, r.story())
+		}
+	}
+	r.deployed()
+	key := "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB9rd2Vha2tleWZvcnRlc3Rpbmdvbmx5MDAwMDAwMDAw someone"
+	r.verb(machineName, api.Rescue, api.RescueOptions{AuthorizedKeys: []string{key}})
+	over("the rescue")
+	c.mu.Lock()
+	boot := c.boot
+	c.mu.Unlock()
+	if boot == nil || boot.Rescue == nil || len(boot.Rescue.AuthorizedKeys) != 1 {
+		t.Errorf("the ramdisk of a rescue got %+v", boot)
+	}
+	if m := r.machine(machineName); m.State != app.StateRescue || m.Before != app.StateDeployed {
+		t.Errorf("in rescue: %s, before %s", m.State, m.Before)
+	}
+	r.refused(api.Deploy, app.DeploySpec{Image: imageName}, app.Conflict, "wrong-state")
+	r.verb(machineName, api.ExitRescue, nil)
+	over("the way back")
+	m := r.machine(machineName)
+	if m.State != app.StateDeployed || m.Deployment == nil || c.bmc.PowerState() != "On" {
+		t.Errorf("after the rescue: %s, power %s", m.State, c.bmc.PowerState())
+	}
+	c.until("the system runs again", func() bool { return c.homes == 2 })
+	if got := c.seen(); got.Boots != "Pxe Hdd Pxe Hdd" || got.Writes != 1 {
+		t.Errorf("in all: %+v", got)
+	}
+	r.verb(machineName, api.Power, api.PowerOptions{Action: "cycle"})
+	over("the power cycle")
+	r.refused(api.Power, api.PowerOptions{Action: "explode"}, app.InvalidInput, "")
+	if got := c.seen(); got.Boots != "Pxe Hdd Pxe Hdd Hdd" {
+		t.Errorf("after a cycle: %+v", got)
+	}
+}
