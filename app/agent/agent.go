@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -24,6 +25,14 @@ import (
 const (
 	SignalUp    = "agent.up"    // data: *app.AgentSession
 	SignalAlarm = "agent.alarm" // data: error, a token was traded twice
+)
+
+// What a machine may make this process remember and write down. A ramdisk is a stranger with a token: an honest one has a
+// dozen attempts, of which one carries an inventory.
+const (
+	maxAttempts   = 256     // of one session
+	maxTable      = 8 << 20 // bytes of their results
+	refusalsEvery = 10 * time.Second
 )
 
 // Config of a Service. All fields but Now are required.
@@ -46,10 +55,13 @@ type Service struct {
 
 	mu       sync.Mutex
 	sessions map[string]*live // by session id
+	refused  time.Time        // when a refusal was last written down
+	unsaid   int              // refusals since
 }
 
 // live is the memory of one session: what the agent said it did and what waits for it.
 type live struct {
+	machine  string
 	attempts map[string]agentv1.AttemptState
 	pending  map[string]agentv1.SignedCommand
 	sent     map[string]bool
@@ -93,24 +105,48 @@ func (s *Service) Mint(ctx context.Context, b app.Boot) (*app.Boot, error) {
 	if err := s.cfg.Store.CreateBoot(ctx, &b); err != nil {
 		return nil, err
 	}
-	s.dropSessions()
+	s.dropSessions(b.MachineID)
 	return &b, nil
 }
 
 // Revoke ends a machine's boots and sessions: from now on it netboots nothing of ours.
 func (s *Service) Revoke(ctx context.Context, machineID string) error {
 	err := s.cfg.Store.RevokeBoots(ctx, machineID)
-	s.dropSessions()
+	s.dropSessions(machineID)
 	return err
 }
 
-// dropSessions wakes every waiter so that each looks at the store again.
-func (s *Service) dropSessions() {
+// dropSessions forgets a machine's sessions, which have ended, and wakes their waiters, so that each looks at the store
+// again.
+func (s *Service) dropSessions(machineID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.sessions {
-		l.wake()
+	for id, l := range s.sessions {
+		if l.machine == machineID {
+			delete(s.sessions, id)
+			l.wake()
+		}
 	}
+}
+
+// refuse writes down that a stranger came. It is told seldom, with how many came meanwhile: anybody on the network can make
+// it happen as often as they like, and it must not push out of the audit trail what an auditor looks for.
+func (s *Service) refuse(remote string) {
+	s.mu.Lock()
+	now := s.cfg.Now()
+	s.unsaid++
+	n := s.unsaid
+	if since := now.Sub(s.refused); since >= 0 && since < refusalsEvery {
+		s.mu.Unlock()
+		return
+	}
+	s.refused, s.unsaid = now, 0
+	s.mu.Unlock()
+	msg := fmt.Sprintf("a machine at %s offered a boot token this site never made", remote)
+	if n > 1 {
+		msg += fmt.Sprintf("; %d such offers since the last notice", n)
+	}
+	s.event("warn", "agent.refused", "", "", msg)
 }
 
 // Live gives the boot a machine may netboot with now; NotFound when it may not.
@@ -147,11 +183,29 @@ func (s *Service) event(level, kind, machine, workflow, msg string) {
 	s.cfg.Record(app.Event{Time: s.cfg.Now().UTC(), Kind: kind, Level: level, MachineID: machine, Workflow: workflow, Actor: "agent", Message: msg})
 }
 
-func newLive() *live {
+func newLive(machineID string) *live {
 	return &live{
+		machine:  machineID,
 		attempts: map[string]agentv1.AttemptState{}, pending: map[string]agentv1.SignedCommand{}, sent: map[string]bool{},
 		cancel: map[string]bool{}, rerun: map[string]bool{}, progress: map[string]func(agentv1.ProgressReport){}, changed: make(chan struct{}),
 	}
+}
+
+// keep takes over what the agent says of an attempt, unless it would make the table larger than any honest one.
+func (l *live) keep(a agentv1.AttemptState) bool {
+	size, n := len(a.Result), len(l.attempts)+1
+	for key, old := range l.attempts {
+		if key == a.Key {
+			n--
+			continue
+		}
+		size += len(old.Result)
+	}
+	if n > maxAttempts || size > maxTable {
+		return false
+	}
+	l.attempts[a.Key] = a
+	return true
 }
 
 func (l *live) wake() {

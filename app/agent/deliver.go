@@ -97,7 +97,7 @@ func (s *Service) enqueue(session string, c workflow.Command, progress func(work
 	defer s.mu.Unlock()
 	l := s.sessions[session]
 	if l == nil {
-		l = newLive()
+		l = newLive(c.MachineID)
 		s.sessions[session] = l
 	}
 	run := 0
@@ -165,7 +165,7 @@ func (s *Service) Lookup(ctx context.Context, c workflow.Command) (workflow.Atte
 	s.mu.Lock()
 	l := s.sessions[ses.ID]
 	if l == nil {
-		l = newLive()
+		l = newLive(ses.MachineID)
 		s.sessions[ses.ID] = l
 	}
 	s.mu.Unlock()

@@ -17,7 +17,7 @@ func (s *Service) Session(ctx context.Context, req agentv1.SessionRequest, remot
 	var none agentv1.SessionResponse
 	key, _, ok := strings.Cut(req.Token, ".")
 	if !ok || !hmac.Equal([]byte(req.Token), []byte(s.token(key))) {
-		s.event("warn", "agent.refused", "", "", fmt.Sprintf("a machine at %s offered a boot token this site never made", remote))
+		s.refuse(remote)
 		return none, app.Errorf(app.Unauthenticated, "token-unknown", "this site did not make that boot token")
 	}
 	b, err := s.cfg.Store.Boot(ctx, key)
@@ -46,7 +46,7 @@ func (s *Service) Session(ctx context.Context, req agentv1.SessionRequest, remot
 	s.mu.Lock()
 	l := s.sessions[ses.ID]
 	if l == nil { // else a step saw the session in the store and has a command waiting already
-		l = newLive()
+		l = newLive(ses.MachineID)
 		s.sessions[ses.ID] = l
 	}
 	l.seen = now
@@ -106,7 +106,7 @@ func (s *Service) auth(ctx context.Context, id, secret string) (*app.AgentSessio
 	defer s.mu.Unlock()
 	l := s.sessions[id]
 	if l == nil { // this process restarted: the agent's next poll tells its table
-		l = newLive()
+		l = newLive(ses.MachineID)
 		s.sessions[id] = l
 	}
 	l.seen = s.cfg.Now()
@@ -165,7 +165,7 @@ func (s *Service) learn(l *live, table []agentv1.AttemptState) {
 	l.polled = true
 	clear(l.sent)
 	for i, a := range table {
-		if i == 256 {
+		if i == maxAttempts {
 			break
 		}
 		if lost(a) && l.rerun[a.Key] {
@@ -174,7 +174,9 @@ func (s *Service) learn(l *live, table []agentv1.AttemptState) {
 		if old, known := l.attempts[a.Key]; known && old.State != "running" {
 			continue
 		}
-		l.attempts[a.Key] = a
+		if !l.keep(a) {
+			break
+		}
 	}
 	l.wake()
 }
@@ -201,9 +203,11 @@ func (s *Service) Result(ctx context.Context, r agentv1.ResultReport, secret str
 		return agentv1.Ack{OK: err == nil}, err
 	}
 	s.mu.Lock()
-	l.attempts[r.Attempt.Key] = r.Attempt
+	defer s.mu.Unlock()
+	if !l.keep(r.Attempt) {
+		return agentv1.Ack{}, app.Errorf(app.TooLarge, "too-many-attempts", "this session told of more attempts than one may have")
+	}
 	l.wake()
-	s.mu.Unlock()
 	return agentv1.Ack{OK: true}, nil
 }
 

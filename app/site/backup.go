@@ -149,13 +149,38 @@ func Restore(ctx context.Context, r io.Reader, dataDir, passphrase string) (miss
 	if err := unpack(r, tmp, passphrase); err != nil {
 		return nil, err
 	}
-	if err := store.Restore(ctx, filepath.Join(tmp, databaseName), filepath.Join(dataDir, databaseName)); err != nil {
-		return nil, unusable(err)
-	}
+	// The database comes last: what is cut off before holds no site.
 	if err := os.Rename(filepath.Join(tmp, keysDir), filepath.Join(dataDir, keysDir)); err != nil {
-		return nil, errors.Join(fmt.Errorf("restoring the keys: %w", err), os.Remove(filepath.Join(dataDir, databaseName)))
+		return nil, fmt.Errorf("restoring the keys: %w", err)
+	}
+	if err := store.Restore(ctx, filepath.Join(tmp, databaseName), filepath.Join(dataDir, databaseName)); err != nil {
+		return nil, errors.Join(unusable(err), os.RemoveAll(filepath.Join(dataDir, keysDir)))
+	}
+	if err := giveTo(dataDir, databaseName, keysDir); err != nil {
+		return nil, err
 	}
 	return missingChunks(tmp, dataDir)
+}
+
+// giveTo makes what was restored belong to whom its directory belongs to: root restores, the service's account reads.
+func giveTo(dataDir string, names ...string) error {
+	st, err := os.Stat(dataDir)
+	if err != nil {
+		return fmt.Errorf("looking at %s: %w", dataDir, err)
+	}
+	owner, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || os.Geteuid() != 0 {
+		return nil
+	}
+	for _, name := range names {
+		err := filepath.WalkDir(filepath.Join(dataDir, name), func(p string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(p, int(owner.Uid), int(owner.Gid)))
+		})
+		if err != nil {
+			return fmt.Errorf("giving %s to the account of %s: %w", name, dataDir, err)
+		}
+	}
+	return nil
 }
 
 func unpack(r io.Reader, dir, passphrase string) error {

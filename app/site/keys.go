@@ -1,7 +1,10 @@
 package site
 
 import (
+	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -36,6 +39,59 @@ func loadKey(dir, name string) ([]byte, error) {
 		return nil, app.Errorf(app.InvalidConfig, "key-damaged", "%s holds %d bytes, not %d", path, len(key), siteKeySize).Do("restore it from a backup")
 	}
 	return key, nil
+}
+
+// settingKeys holds the fingerprint of the keys that the database was written with.
+const settingKeys = "site.keys-sha256"
+
+// vital are the keys without which a database is worth little: sealed secrets, boot tokens and signatures depend on them. The
+// TLS keys may be replaced.
+var vital = []string{"site.key", "secrets.key"}
+
+// checkKeys refuses to start with keys that are not those of the database. Were new ones made instead, every sealed secret
+// would be lost without a word.
+func checkKeys(ctx context.Context, settings app.SettingStore, dir string) error {
+	want, err := settings.Setting(ctx, settingKeys)
+	if err != nil || want == "" {
+		return err
+	}
+	got, err := fingerprint(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return app.Errorf(app.InvalidConfig, "keys-missing", "%s lacks a key that the database was written with: %w", dir, err).
+			Do("put the keys back, or restore database and keys from one backup")
+	case err != nil:
+		return err
+	case got != want:
+		return app.Errorf(app.InvalidConfig, "keys-differ", "the keys in %s are not those that the database was written with", dir).
+			Do("put the keys back, or restore database and keys from one backup")
+	}
+	return nil
+}
+
+// rememberKeys writes down which keys the database is written with, once.
+func rememberKeys(ctx context.Context, settings app.SettingStore, dir string) error {
+	if known, err := settings.Setting(ctx, settingKeys); err != nil || known != "" {
+		return err
+	}
+	sum, err := fingerprint(dir)
+	if err != nil {
+		return err
+	}
+	return settings.SetSetting(ctx, settingKeys, sum)
+}
+
+func fingerprint(dir string) (string, error) {
+	h := sha256.New()
+	for _, name := range vital {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return "", fmt.Errorf("reading key %s: %w", name, err)
+		}
+		fmt.Fprintf(h, "bcd key %s %d\x00", name, len(b))
+		h.Write(b)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 func makeKey(path string) ([]byte, error) {

@@ -123,12 +123,18 @@ func (s *Site) openData(ctx context.Context) (err error) {
 	return nil
 }
 
-func (s *Site) openKeys(context.Context) (err error) {
+func (s *Site) openKeys(ctx context.Context) (err error) {
 	keys := filepath.Join(s.dir, keysDir)
+	if err := checkKeys(ctx, s.db, keys); err != nil {
+		return err
+	}
 	if s.key, err = loadKey(keys, "site.key"); err != nil {
 		return err
 	}
 	if s.vault, err = secret.Open(secret.Config{KeyFile: filepath.Join(keys, "secrets.key"), Store: s.db}); err != nil {
+		return err
+	}
+	if err := rememberKeys(ctx, s.db, keys); err != nil {
 		return err
 	}
 	host, err := os.Hostname()

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/better-compute/bcd/app"
@@ -269,6 +270,24 @@ func TestCancel(t *testing.T) {
 				t.Errorf("files left: %v", left)
 			}
 		})
+	}
+}
+
+// TestCutOff: a sender that goes away, however its transport words it, is named as such, and nothing of it is left.
+func TestCutOff(t *testing.T) {
+	for _, cause := range []error{errors.New("client disconnected"), io.ErrUnexpectedEOF, syscall.ECONNRESET, os.ErrDeadlineExceeded} {
+		b := newBench(t, nil)
+		r := io.MultiReader(bytes.NewReader(diskImage(9, 4<<20)), readFunc(func([]byte) (int, error) { return 0, cause }))
+		_, err := b.Import(t.Context(), Source{Name: "a", Size: 8 << 20}, r)
+		if e, ok := app.AsError(err); !ok || e.Code == app.Internal || !e.Retry || !strings.Contains(e.Message, "4194304") {
+			t.Errorf("%v gave %v", cause, err)
+		}
+		if row, err := b.store.Image(t.Context(), "a"); err != nil || strings.Contains(row.Reason, "internal") {
+			t.Errorf("%v left %+v, %v", cause, row, err)
+		}
+		if left := b.files(t); len(left) != 0 {
+			t.Errorf("files left: %v", left)
+		}
 	}
 }
 

@@ -95,8 +95,10 @@ func (s *source) Read(b []byte) (int, error) {
 	s.meter.done.Store(s.n)
 	switch _, told := app.AsError(err); {
 	case told:
-	case err == io.EOF && s.size > 0 && s.n < s.size, errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF) && s.size > 0 && s.n < s.size, errors.Is(err, io.ErrUnexpectedEOF):
 		err = app.Errorf(app.InvalidInput, "image-truncated", "the image ended after %d of %d bytes", s.n, s.size).Retryable().Do("send it again")
+	case err != nil && !errors.Is(err, io.EOF):
+		err = app.Errorf(app.Unavailable, "image-cut", "the transfer of the image was cut off after %d bytes: %w", s.n, err).Retryable().Do("send it again")
 	case s.size > 0 && s.n > s.size:
 		err = app.Errorf(app.InvalidInput, "image-size", "the image is longer than the %d bytes that were declared", s.size).Do("send it again")
 	}
