@@ -60,8 +60,9 @@ test: setup-test build ## every check and test, with the race detector; end-to-e
 	else echo 'left out: the end-to-end runs in QEMU, which need root and /dev/net/tun'; fi
 
 test-guests: # the tests that boot machines
-	mkdir -p .cache/lab .cache/labtest
-	BCD_QEMU=1 BCD_OSIMAGE_CACHE=$(CURDIR)/.cache/lab/images BCD_LAB_WORK=$(CURDIR)/.cache/labtest BCD_LAB_RAMDISK=$(CURDIR)/$(RAMDISK)/server \
+	mkdir -p .cache/lab/images .cache/labtest
+	ln -sfn ../lab/images .cache/labtest/images # the image that make lab built serves all
+	BCD_QEMU=1 BCD_SCREENSHOTS=$(CURDIR)/.cache/screenshots BCD_OSIMAGE_CACHE=$(CURDIR)/.cache/lab/images BCD_LAB_WORK=$(CURDIR)/.cache/labtest BCD_LAB_RAMDISK=$(CURDIR)/$(RAMDISK)/server \
 	  go test -count=1 -p 1 -timeout 40m $(GUESTS)
 
 figures: setup build ## measure what users wait for, as root: `name value` lines; RUNS=3 ONLY=name,...

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"golang.org/x/net/netutil"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/access"
+	"github.com/better-compute/bcd/app/listen"
 	"github.com/better-compute/bcd/web/api"
 	"github.com/better-compute/bcd/web/assets"
 	"github.com/better-compute/bcd/web/console"
@@ -23,12 +23,13 @@ import (
 
 // Limits of the listener.
 const (
-	headerTime  = 10 * time.Second
-	idleTime    = 2 * time.Minute
-	maxHeader   = 64 << 10
-	maxConns    = 1024
-	stopTime    = 5 * time.Second
-	maxPathSize = 1024
+	headerTime     = 10 * time.Second
+	idleTime       = 2 * time.Minute
+	maxHeader      = 64 << 10
+	maxConns       = 1024
+	maxConnsClient = 256 // of one address: people behind one router, programs without HTTP/2
+	stopTime       = 5 * time.Second
+	maxPathSize    = 1024
 )
 
 // Config is what a server needs. Every field is required.
@@ -67,7 +68,7 @@ func (s *Server) Run(ctx context.Context) error {
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	done := make(chan error, 1)
-	go func() { done <- srv.ServeTLS(netutil.LimitListener(s.Listener, maxConns), "", "") }()
+	go func() { done <- srv.ServeTLS(listen.Limit(s.Listener, maxConns, maxConnsClient), "", "") }()
 	select {
 	case err := <-done:
 		return fmt.Errorf("serving the console: %w", err)

@@ -15,20 +15,20 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/listen"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 	"github.com/better-compute/bcd/web/problem"
 )
 
 // Limits of the listener. A thousand machines poll at once, each over one connection.
 const (
-	maxConns   = 4096
-	headerTime = 10 * time.Second
-	readTime   = 30 * time.Second
-	answerTime = (agentv1.PollSeconds + 30) * time.Second
-	stopTime   = 3 * time.Second
+	maxConns       = 4096
+	maxConnsClient = 512 // of one address: machines behind one router
+	headerTime     = 10 * time.Second
+	readTime       = 30 * time.Second
+	answerTime     = (agentv1.PollSeconds + 30) * time.Second
+	stopTime       = 3 * time.Second
 )
 
 // Agents is what an agent may ask. secret is the session's, from the Authorization header; remote is host:port.
@@ -62,7 +62,7 @@ func (s *Server) Run(ctx context.Context) error {
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	done := make(chan error, 1)
-	go func() { done <- srv.ServeTLS(netutil.LimitListener(s.Listener, maxConns), "", "") }()
+	go func() { done <- srv.ServeTLS(listen.Limit(s.Listener, maxConns, maxConnsClient), "", "") }()
 	select {
 	case err := <-done:
 		return fmt.Errorf("serving agents: %w", err)

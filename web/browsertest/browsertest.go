@@ -84,10 +84,15 @@ next:
 	}
 }
 
+// patience bounds what the browser does at once; what a machine takes longer for is waited for by Until.
+const patience = 30 * time.Second
+
 // Do takes steps. A step that cannot be taken fails the test, with what the page shows.
 func (b *Tab) Do(steps ...Step) {
 	b.t.Helper()
-	if err := chromedp.Do(b.ctx, steps...); err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
 		b.fatal(err)
 	}
 }
@@ -122,7 +127,12 @@ func (b *Tab) Until(expression string) {
 }
 
 // Shot keeps a picture of the whole page under the directory that BCD_SCREENSHOTS names.
-func (b *Tab) Shot(name string) {
+func (b *Tab) Shot(name string) { b.t.Helper(); b.keep(name, chromedp.FullScreenshot(100)) }
+
+// View keeps a picture of what the window shows, at the same place.
+func (b *Tab) View(name string) { b.t.Helper(); b.keep(name, chromedp.CaptureScreenshot()) }
+
+func (b *Tab) keep(name string, picture chromedp.Action[[]byte]) {
 	b.t.Helper()
 	dir := os.Getenv("BCD_SCREENSHOTS")
 	if dir == "" {
@@ -131,7 +141,7 @@ func (b *Tab) Shot(name string) {
 	err := os.MkdirAll(dir, 0o755)
 	var png []byte
 	if err == nil {
-		png, err = chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+		png, err = chromedp.Run(b.ctx, picture)
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644)

@@ -3,6 +3,8 @@ package views
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -191,6 +193,23 @@ func orDash(s string) string {
 		return "–"
 	}
 	return s
+}
+
+// said is an event's message; a line of an agent's log without its level, which the event has, and without quotes.
+func said(e app.Event) string {
+	level, rest, ok := strings.Cut(e.Message, " msg=")
+	if e.Kind != "agent.log" || !ok || !strings.HasPrefix(level, "level=") {
+		return e.Message
+	}
+	quoted, err := strconv.QuotedPrefix(rest)
+	if err != nil {
+		return rest
+	}
+	msg, err := strconv.Unquote(quoted)
+	if err != nil {
+		return rest
+	}
+	return msg + rest[len(quoted):]
 }
 
 // Live is the address of a page's stream. The mark says what the page was made of: a stream that begins, or begins again

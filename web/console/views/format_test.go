@@ -54,3 +54,22 @@ func TestErrorsReadAsSentences(t *testing.T) {
 		}
 	}
 }
+
+// The lines of an agent's log as people read them; what does not look like one stays as it is.
+func TestAgentLinesInWords(t *testing.T) {
+	for line, want := range map[string]string{
+		`level=INFO msg="network is up" port=eth0`: "network is up port=eth0",
+		"level=INFO msg=starting key=k":            "starting key=k",
+		`level=WARN msg="a \"b\""`:                 `a "b"`,
+		`level=WARN msg="never ends`:               `"never ends`,
+		"plain":                                    "plain",
+		`x msg="y"`:                                `x msg="y"`,
+	} {
+		if got := said(app.Event{Kind: "agent.log", Message: line}); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+	if got := said(app.Event{Kind: "user.login", Message: `level=INFO msg="a"`}); got != `level=INFO msg="a"` {
+		t.Errorf("another kind: %q", got)
+	}
+}
