@@ -58,6 +58,7 @@ var rooms = map[string][]string{
 	"app/drivers":  {"app", "app/secret", "plugins/driver"},
 	"app/metal":    {"app", "app/workflow", "app/agent", "app/drivers", "plugins/driver", "proto/"},
 	"app/host":     {"app"},
+	"app/listen":   {},
 	"app/archtest": {},
 	// The wiring: the only rooms that know every adapter.
 	"app/site": {"*"},
@@ -66,7 +67,7 @@ var rooms = map[string][]string{
 
 	"store":          {"app", "app/workflow"},
 	"web":            {"app", "app/", "plugins/driver", "proto/"},
-	"netboot":        {"app"},
+	"netboot":        {"app", "app/listen"},
 	"bmc/redfish":    {"app", "plugins/driver"},
 	"bmc/virtual":    {"app"},
 	"bmc/bmctest":    {"app", "plugins/driver"},

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/listen"
 )
 
 // Limits of the listener.
@@ -90,7 +91,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
-	err := srv.Serve(limitListener(l, maxConns, maxConnsClient))
+	err := srv.Serve(listen.Limit(l, maxConns, maxConnsClient))
 	if errors.Is(err, http.ErrServerClosed) || ctx.Err() != nil {
 		return nil
 	}

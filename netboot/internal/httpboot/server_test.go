@@ -221,40 +221,6 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-func TestConnectionsOfOneClientAreLimited(t *testing.T) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(t, err)
-	lim := limitListener(l, 100, 2)
-	defer func() { _ = lim.Close() }()
-	accepted := make(chan net.Conn, 10)
-	go func() {
-		for {
-			c, err := lim.Accept()
-			if err != nil {
-				close(accepted)
-				return
-			}
-			accepted <- c
-		}
-	}()
-	dial := func() net.Conn { c, err := net.Dial("tcp4", l.Addr().String()); must(t, err); return c }
-	first := dial()
-	defer func() { _ = first.Close() }()
-	a := <-accepted
-	second := dial()
-	defer func() { _ = second.Close() }()
-	<-accepted
-	third := dial()
-	if _, err := third.Read(make([]byte, 1)); err == nil {
-		t.Error("the third connection of one client was kept")
-	}
-	_ = a.Close()
-	_ = a.Close() // releases once
-	fourth := dial()
-	defer func() { _ = fourth.Close() }()
-	<-accepted
-}
-
 func FuzzResolve(f *testing.F) {
 	for _, s := range []string{"/a/../b", "//a", "/%2e%2e/", "/a%2fb", "/.", "*"} {
 		f.Add(s)

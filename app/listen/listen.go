@@ -1,4 +1,5 @@
-package httpboot
+// Package listen holds what every TCP listener of the appliance needs against clients that open connections and leave them.
+package listen
 
 import (
 	"io"
@@ -7,9 +8,9 @@ import (
 	"sync"
 )
 
-// limitListener closes connections beyond a number in all and from one address at once, so that no client can hold
-// the listener from the others.
-func limitListener(l net.Listener, total, perClient int) net.Listener {
+// Limit closes connections beyond a number in all and from one address at once, so that no client can hold the listener from
+// the others. Closing is better than waiting: a client that waits unaccepted holds up those behind it.
+func Limit(l net.Listener, total, perClient int) net.Listener {
 	return &limited{Listener: l, total: total, perClient: perClient, open: map[netip.Addr]int{}}
 }
 
@@ -30,11 +31,25 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		ap, _ := netip.ParseAddrPort(c.RemoteAddr().String())
-		if l.take(ap.Addr()) {
-			return &limitedConn{Conn: c, release: sync.OnceFunc(func() { l.give(ap.Addr()) })}, nil
+		from := client(ap.Addr())
+		if l.take(from) {
+			return &limitedConn{Conn: c, release: sync.OnceFunc(func() { l.give(from) })}, nil
 		}
 		_ = c.Close()
 	}
+}
+
+// client is what one client surely owns: an IPv4 address, a link-local address, or an IPv6 /64, given by its first address.
+func client(a netip.Addr) netip.Addr {
+	a = a.Unmap()
+	if a.Is4() || a.IsLinkLocalUnicast() {
+		return a
+	}
+	p, err := a.WithZone("").Prefix(64)
+	if err != nil {
+		return a
+	}
+	return p.Addr()
 }
 
 func (l *limited) take(a netip.Addr) bool {
