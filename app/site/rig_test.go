@@ -63,7 +63,8 @@ func newRig(t *testing.T, dir string) *rig {
 	n := int(hosts.Add(1))
 	ip := fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()%128, n/250, n%250+2)
 	r := &rig{t: t, dir: dir, changed: make(chan struct{})}
-	r.cfg = childConfig{Dir: dir, Console: freePort(t, ip), Agent: freePort(t, ip), Boot: freePort(t, ip)}
+	ports := freePorts(t, ip, 3)
+	r.cfg = childConfig{Dir: dir, Console: ports[0], Agent: ports[1], Boot: ports[2]}
 	if os.Getenv("BCD_SITE_TEST_LOG") != "" {
 		r.cfg.Log = filepath.Join(os.Getenv("BCD_SITE_TEST_LOG"), filepath.Base(t.Name())+".log")
 	}
@@ -72,14 +73,18 @@ func newRig(t *testing.T, dir string) *rig {
 	return r
 }
 
-func freePort(t *testing.T, ip string) string {
+// freePorts finds ports that nobody listens on. All are held until the last is found, so that no two are the same.
+func freePorts(t *testing.T, ip string, n int) (out []string) {
 	t.Helper()
-	l, err := net.Listen("tcp", ip+":0")
-	if err != nil {
-		t.Fatal(err)
+	for range n {
+		l, err := net.Listen("tcp", ip+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		out = append(out, l.Addr().String())
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return out
 }
 
 // start runs the appliance and returns once it serves.
