@@ -107,3 +107,10 @@ document.addEventListener("htmx:sseError", () => away(true));
 document.addEventListener("htmx:sseOpen", () => away(false));
 // What a page was about may be gone when it loads itself anew: show what the appliance says then.
 document.addEventListener("htmx:responseError", (e) => { if (e.detail.target && e.detail.target.id === "main") location.reload(); });
+
+// Narrow windows: the navigation is one line; show the entry of this page.
+document.addEventListener("DOMContentLoaded", () => {
+  const here = document.querySelector("nav [aria-current]");
+  const nav = here && here.closest("nav");
+  if (nav && nav.scrollWidth > nav.clientWidth) nav.scrollLeft = here.offsetLeft - nav.offsetLeft - 24;
+});
