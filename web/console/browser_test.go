@@ -98,6 +98,7 @@ func TestBrowserShowsEveryPage(t *testing.T) {
 			b.Fits(path)
 		}
 		b.Window(390, 844)
+		b.Do(chromedp.Navigate(url+path), chromedp.WaitVisible(css("#main")))
 		b.Shot(name + "-phone")
 		b.Fits(path + " on a phone")
 		b.Window(1360, 900)
