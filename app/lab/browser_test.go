@@ -31,12 +31,13 @@ const (
 // itself when the appliance is back, the agent goes on too, and nothing is written twice.
 func TestMainJobInTheBrowser(t *testing.T) {
 	b := newBench(t, "bcdt-browser")
+	tab := browsertest.Open(t, 15*time.Minute)
 	img, err := osimage.Build(t.Context(), osimage.Config{Cache: filepath.Join(b.work, "images"), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.start()
-	p := &person{b, browsertest.Open(t, 15*time.Minute), time.Now()}
+	p := &person{b, tab, time.Now()}
 	p.Palette("light")
 	p.Window(1280, 900)
 	p.comesIn()

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -192,15 +193,27 @@ func newBench(t *testing.T, name string) *bench {
 	go func() { racked <- b.rack.Run(ctx) }()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("last lines of the machine's console:\n%s", b.rack.Tail("node-1", 40))
+			t.Logf("last lines of the machine's console:\n%s\nand of the appliance's log:\n%s", b.rack.Tail("node-1", 40), b.logged())
 		}
 		cancel()
 		if err := <-racked; err != nil {
 			t.Error(err)
 		}
 	})
-	b.mortal = newMortal(t, b.rack.Network, ramdisk, dir+"/appliance.log")
+	b.mortal = newMortal(t, b.rack.Network, ramdisk, filepath.Join(dir, "appliance.log"))
 	return b
+}
+
+// logged is the end of the appliance's log, if there is one yet.
+func (b *bench) logged() string {
+	if b.mortal == nil {
+		return ""
+	}
+	raw, err := os.ReadFile(b.cfg.Log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw[max(0, len(raw)-8<<10):])
 }
 
 // printed counts the lines of the machine's console that hold all of the words.
