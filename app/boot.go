@@ -53,6 +53,8 @@ type AgentStore interface {
 	AgentSession(ctx context.Context, id string) (*AgentSession, error)
 	LiveAgentSession(ctx context.Context, machineID string) (*AgentSession, error) // not ended; NotFound
 
+	// PutPhoneHome stores an address and forgets those of the machine's other workflows: a system left on another disk must
+	// not vouch for the new one.
 	PutPhoneHome(ctx context.Context, p *PhoneHome) error
 	PhoneHome(ctx context.Context, secretHash string) (*PhoneHome, error)
 	DeletePhoneHomes(ctx context.Context, machineID string) error

@@ -134,7 +134,7 @@ func (db *DB) LiveAgentSession(ctx context.Context, machineID string) (s *app.Ag
 	return s, err
 }
 
-// PutPhoneHome stores the address an installed system calls.
+// PutPhoneHome stores the address an installed system calls; those of the machine's earlier deploys end with it.
 func (db *DB) PutPhoneHome(ctx context.Context, p *app.PhoneHome) error {
 	return db.write(ctx, func(tx *txn) error {
 		_, err := tx.Exec("INSERT INTO phone_homes (secret_hash, machine_id, workflow_id, created) VALUES (?, ?, ?, ?) ON CONFLICT (secret_hash) DO NOTHING",

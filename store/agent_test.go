@@ -76,10 +76,16 @@ func TestPhoneHomeIsFoundByHash(t *testing.T) {
 	if p, err := db.PhoneHome(ctx, "h"); err != nil || p.MachineID != "m-1" {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	if err := db.DeletePhoneHomes(ctx, "m-1"); err != nil {
+	if err := db.PutPhoneHome(ctx, &app.PhoneHome{SecretHash: "h2", MachineID: "m-1", WorkflowID: "wf-2", Created: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := db.PhoneHome(ctx, "h"); app.CodeOf(err) != app.NotFound {
+		t.Fatalf("the address of an earlier deploy still counts: %v", err)
+	}
+	if err := db.DeletePhoneHomes(ctx, "m-1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.PhoneHome(ctx, "h2"); app.CodeOf(err) != app.NotFound {
 		t.Fatalf("still there: %v", err)
 	}
 }
