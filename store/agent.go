@@ -137,6 +137,9 @@ func (db *DB) LiveAgentSession(ctx context.Context, machineID string) (s *app.Ag
 // PutPhoneHome stores the address an installed system calls; those of the machine's earlier deploys end with it.
 func (db *DB) PutPhoneHome(ctx context.Context, p *app.PhoneHome) error {
 	return db.write(ctx, func(tx *txn) error {
+		if _, err := tx.Exec("DELETE FROM phone_homes WHERE machine_id = ? AND workflow_id <> ?", p.MachineID, p.WorkflowID); err != nil {
+			return err
+		}
 		_, err := tx.Exec("INSERT INTO phone_homes (secret_hash, machine_id, workflow_id, created) VALUES (?, ?, ?, ?) ON CONFLICT (secret_hash) DO NOTHING",
 			p.SecretHash, p.MachineID, p.WorkflowID, micros(p.Created))
 		return err
