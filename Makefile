@@ -34,8 +34,13 @@ setup: ## install what building and the lab need (as root; else it is named)
 setup-test: setup ## install what the tests need besides
 	$(call apt,$(APT_TEST))
 
-ramdisk: setup ## build kernel, modules, agent and loaders into the two ramdisks
+# What the ramdisks are made of: built again only when something of it is newer.
+RAMDISK_SOURCES := go.mod $(shell find app/*.go cmd/bcd-ramdisk images/agent images/chunk images/ramdisk proto -name '*.go' ! -name '*_test.go') \
+	$(shell find images/ramdisk/modules -type f)
+$(RAMDISK)/lab/manifest.json: $(RAMDISK_SOURCES) | setup
 	go run ./images/ramdisk/mkramdisk -out $(RAMDISK) -work .cache/ramdisk -version $(VERSION)
+
+ramdisk: setup $(RAMDISK)/lab/manifest.json ## build kernel, modules, agent and loaders into the two ramdisks
 
 build: ramdisk ## build the one binary, build/bcd, with its ramdisks inside
 	CGO_ENABLED=0 go build -trimpath -tags embedramdisk -ldflags '-s -w -X main.version=$(VERSION)' -o build/bcd ./cmd/bcd
