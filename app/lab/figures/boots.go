@@ -28,9 +28,8 @@ var marks = []struct {
 
 // boots watches a console: when the power came, and when each mark of a netboot was first seen.
 type boots struct {
-	mu   sync.Mutex // protects what follows
-	all  []boot
-	done string // marks of the last whole netboot
+	mu  sync.Mutex // protects what follows
+	all []boot
 }
 
 type boot struct {
@@ -51,9 +50,6 @@ func (b *boots) line(_ string, l virtual.Line) {
 		if _, again := now.seen[m.name]; !again && m.re.MatchString(l.Text) {
 			now.seen[m.name] = l.SincePower
 		}
-	}
-	if connected.MatchString(l.Text) {
-		b.done = now.String()
 	}
 }
 
@@ -79,9 +75,14 @@ func (b *boots) before(t time.Time) (time.Time, error) {
 	return time.Time{}, app.Errorf(app.Unavailable, "no-power-on", "the console showed nothing before %s", t)
 }
 
-// last tells the marks of the last whole netboot.
+// last tells the marks of the last boot of the ramdisk.
 func (b *boots) last() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.done
+	for i := len(b.all) - 1; i >= 0; i-- {
+		if _, ok := b.all[i].seen["network"]; ok {
+			return b.all[i].String()
+		}
+	}
+	return "none seen"
 }

@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/better-compute/bcd/images/agent/disk"
@@ -35,8 +36,10 @@ type Result struct {
 	Rate       float64 // of the agent, to the end of the flush
 	RateVerify float64 // of the agent, read-back included
 	DD         float64
-	Requests   int   // of the agent, in one run
-	Wire       int64 // bytes fetched in one run
+	Pairs      [][2]float64 // rates of agent and dd in each run
+	CPU, CPUDD float64      // processor seconds of a run: of agent and HTTP server together, of zstd and dd; medians
+	Requests   int          // of the agent, in one run
+	Wire       int64        // bytes fetched in one run
 }
 
 // Measure compares runs pairs of writes of the raw image at path. dir needs room for twice the image.
@@ -51,21 +54,24 @@ func Measure(ctx context.Context, image, dir string, runs int) (r Result, err er
 		return r, err
 	}
 	defer b.close()
-	var ours, verified, dd []float64
+	var ours, verified, dd, cpu, cpuDD []float64
 	for range runs {
-		w, v, err := b.agent(ctx)
+		w, v, c, err := b.agent(ctx)
 		if err != nil {
 			return r, fmt.Errorf("writing by agent: %w", err)
 		}
-		d, err := b.dd(ctx)
+		d, cd, err := b.dd(ctx)
 		if err != nil {
 			return r, fmt.Errorf("writing by dd: %w", err)
 		}
-		ours, verified, dd = append(ours, w), append(verified, v), append(dd, d)
+		ours, verified, dd, cpu, cpuDD = append(ours, w), append(verified, v), append(dd, d), append(cpu, c), append(cpuDD, cd)
 	}
 	size := float64(b.index.RawBytes)
-	r = Result{Rate: size / median(ours), RateVerify: size / median(verified), DD: size / median(dd),
+	r = Result{Rate: size / median(ours), RateVerify: size / median(verified), DD: size / median(dd), CPU: median(cpu), CPUDD: median(cpuDD),
 		Requests: len(b.index.Plan(chunk.DefaultLimits).Spans), Wire: b.wire}
+	for i := range ours {
+		r.Pairs = append(r.Pairs, [2]float64{size / ours[i], size / dd[i]})
+	}
 	r.Ratio = r.Rate / r.DD
 	return r, nil
 }
@@ -172,57 +178,68 @@ func (b *bench) dirty() error {
 	return f.Sync()
 }
 
-// agent gives the seconds to the end of the flush, and to the end of the read-back.
-func (b *bench) agent(ctx context.Context) (write, verify float64, err error) {
+// cpuSeconds is what this process has used of the processors, in user and kernel mode.
+func cpuSeconds() float64 {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails only for a wrong argument
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
+// agent gives the seconds to the end of the flush and to the end of the read-back, and processor seconds to the flush.
+func (b *bench) agent(ctx context.Context) (write, verify, cpu float64, err error) {
 	if err := b.dirty(); err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	d := agentv1.Disk{Name: filepath.Base(b.loop), Serial: "BENCH", Bytes: b.index.RawBytes + 4<<20, SectorSize: 512}
 	w := disk.New(disk.Config{BootURLs: []string{b.url}, Log: slog.New(slog.DiscardHandler),
 		Disks: func(context.Context) ([]agentv1.Disk, error) { return []agentv1.Disk{d}, nil }})
-	begin := time.Now()
+	begin, used := time.Now(), cpuSeconds()
 	out, err := w.Write(ctx, agentv1.Write{Disk: agentv1.DiskTarget{Serial: "BENCH"}, IndexURL: "/images/x/index", IndexSHA256: b.digest,
 		RawBytes: b.index.RawBytes}, func(p agentv1.ProgressReport) {
 		if p.Phase == "verify" && write == 0 {
-			write = time.Since(begin).Seconds()
+			write, cpu = time.Since(begin).Seconds(), cpuSeconds()-used
 		}
 	})
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	b.wire = out.BytesFetched
-	return write, time.Since(begin).Seconds(), nil
+	return write, time.Since(begin).Seconds(), cpu, nil
 }
 
-func (b *bench) dd(ctx context.Context) (float64, error) {
+// dd gives the seconds to the end of the flush, and processor seconds.
+func (b *bench) dd(ctx context.Context) (seconds, cpu float64, err error) {
 	if err := b.dirty(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	begin := time.Now()
 	zstd := exec.CommandContext(ctx, "zstd", "-q", "-dc", b.zst)
 	dd := exec.CommandContext(ctx, "dd", "of="+b.loop, "bs=4M", "iflag=fullblock", "oflag=direct", "conv=fsync", "status=none")
 	pr, pw, err := os.Pipe()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	zstd.Stdout, dd.Stdin = pw, pr
 	var text strings.Builder
 	zstd.Stderr, dd.Stderr = &text, &text
 	if err := zstd.Start(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := dd.Start(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	pw.Close()
 	pr.Close()
 	if err := zstd.Wait(); err != nil {
-		return 0, fmt.Errorf("zstd: %w: %s", err, &text)
+		return 0, 0, fmt.Errorf("zstd: %w: %s", err, &text)
 	}
 	if err := dd.Wait(); err != nil {
-		return 0, fmt.Errorf("dd: %w: %s", err, &text)
+		return 0, 0, fmt.Errorf("dd: %w: %s", err, &text)
 	}
-	return time.Since(begin).Seconds(), nil
+	for _, p := range []*os.ProcessState{zstd.ProcessState, dd.ProcessState} {
+		cpu += (p.UserTime() + p.SystemTime()).Seconds()
+	}
+	return time.Since(begin).Seconds(), cpu, nil
 }
 
 // Dense writes a raw image of n bytes without a zero block, about half of it compressible, for Measure.

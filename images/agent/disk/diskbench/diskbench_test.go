@@ -33,6 +33,6 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("ratio %.2f: agent %.0f MB/s (%.0f with read-back), dd %.0f MB/s; %d requests, %d bytes fetched",
-		r.Ratio, r.Rate/1e6, r.RateVerify/1e6, r.DD/1e6, r.Requests, r.Wire)
+	t.Logf("ratio %.2f: agent %.0f MB/s (%.0f with read-back) and %.2f s of processors, dd %.0f MB/s and %.2f s; %d requests, %d bytes fetched",
+		r.Ratio, r.Rate/1e6, r.RateVerify/1e6, r.CPU, r.DD/1e6, r.CPUDD, r.Requests, r.Wire)
 }
