@@ -341,3 +341,31 @@ func TestLookupEndsWithTheSession(t *testing.T) {
 		t.Error("an attempt of a session that is over is known")
 	}
 }
+
+func TestTableThatIsAheadOfItsReportWaitsForIt(t *testing.T) {
+	s := newSite(t)
+	_, d := s.boot(t)
+	r := s.up(t, d)
+	s.restart()
+	state := agentv1.AttemptState{Key: command.Key, State: "done", Result: []byte(`{"ok":true}`), Unreported: true}
+	go func() {
+		_, _ = s.Poll(t.Context(), agentv1.PollRequest{SessionID: r.SessionID, BootID: "b1", Attempts: []agentv1.AttemptState{state}}, r.Secret)
+	}()
+	// What an agent does after its answer was acknowledged, such as a jump, has not begun: the workflow may not go on.
+	if a, known, err := s.Lookup(t.Context(), command); !known || a.State != "running" || err != nil {
+		t.Errorf("lookup %+v %v %v", a, known, err)
+	}
+	state.Unreported = false
+	if _, err := s.Result(t.Context(), agentv1.ResultReport{SessionID: r.SessionID, Attempt: state}, r.Secret); err != nil {
+		t.Fatal(err)
+	}
+	if a, known, err := s.Lookup(t.Context(), command); !known || a.State != "done" || err != nil {
+		t.Errorf("lookup %+v %v %v", a, known, err)
+	}
+	if err := s.Revoke(t.Context(), "m-1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Result(t.Context(), agentv1.ResultReport{SessionID: r.SessionID, Attempt: state}, r.Secret); app.CodeOf(err) != app.Conflict {
+		t.Errorf("a session that is over was given leave to jump: %v", err)
+	}
+}

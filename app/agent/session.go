@@ -171,6 +171,9 @@ func (s *Service) learn(l *live, table []agentv1.AttemptState) {
 		if lost(a) && l.rerun[a.Key] {
 			continue // it polled before it had the new order
 		}
+		if a.State == "done" && a.Unreported {
+			a = agentv1.AttemptState{Key: a.Key, State: "running"} // its report follows, and the agent waits for our answer
+		}
 		if old, known := l.attempts[a.Key]; known && old.State != "running" {
 			continue
 		}
@@ -196,11 +199,15 @@ func (s *Service) Progress(ctx context.Context, r agentv1.ProgressReport, secret
 	return agentv1.Ack{OK: true}, nil
 }
 
-// Result takes the end of an attempt.
+// Result takes the end of an attempt. It is refused once the session is over: the answer is the agent's leave to jump or
+// reboot, which a workflow that has ended does not give.
 func (s *Service) Result(ctx context.Context, r agentv1.ResultReport, secret string) (agentv1.Ack, error) {
 	_, l, err := s.auth(ctx, r.SessionID, secret)
-	if err != nil || l == nil {
-		return agentv1.Ack{OK: err == nil}, err
+	if err != nil {
+		return agentv1.Ack{}, err
+	}
+	if l == nil {
+		return agentv1.Ack{}, app.Errorf(app.Conflict, "agent-session-over", "the session of this boot is over")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

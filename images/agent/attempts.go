@@ -196,6 +196,7 @@ func (t *table) states() []agentv1.AttemptState {
 	room := maxTable
 	for i := len(out) - 1; i >= 0; i-- {
 		out[i] = t.file.Attempts[i].AttemptState
+		out[i].Unreported = out[i].State != stateRunning && !t.file.Attempts[i].Acked
 		if room -= len(out[i].Result) + 512 + len(out[i].Key); room < 0 {
 			out[i].Result = nil
 		}

@@ -22,7 +22,7 @@ func (a *Agent) deliver(ctx context.Context) {
 			}
 		}
 		err := a.client.Report(ctx, agentv1.PathResult, a.ses.Secret, agentv1.ResultReport{SessionID: a.ses.SessionID, Attempt: s})
-		if ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil {
 			return
 		}
 		if err != nil && (!session.Final(err) || app.CodeOf(err) == app.Unauthenticated) {
@@ -47,7 +47,8 @@ func (a *Agent) deliver(ctx context.Context) {
 	}
 }
 
-// followUp does what a handler left for after its answer.
+// followUp does what a handler left for after its answer. The acknowledgement is the leave to go: that the session ends
+// right after it, because the appliance goes on too, changes nothing.
 func (a *Agent) followUp(ctx context.Context, key string) {
 	a.mu.Lock()
 	do := a.then[key]
@@ -56,13 +57,9 @@ func (a *Agent) followUp(ctx context.Context, key string) {
 	if do == nil {
 		return
 	}
-	select { // nothing that changes the machine may be under way when it goes
-	case a.turn <- struct{}{}:
-		defer func() { <-a.turn }()
-	case <-ctx.Done():
-		return
-	}
-	if err := do(ctx); err != nil {
+	a.turn <- struct{}{} // nothing that changes the machine may be under way when it goes
+	defer func() { <-a.turn }()
+	if err := do(context.WithoutCancel(ctx)); err != nil {
 		a.cfg.Log.Error("the machine stays in the ramdisk", "key", key, "error", err)
 	}
 }

@@ -88,6 +88,9 @@ type AttemptState struct {
 	State  string          `json:"state"` // "running", "done", "failed"
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  *Error          `json:"error,omitempty"`
+	// Unreported says that the end was not acknowledged yet: a ResultReport follows, and what the agent does after its
+	// acknowledgement has not begun.
+	Unreported bool `json:"unreported,omitempty"`
 }
 
 // PollResponse carries commands and cancellations. Empty after PollSeconds without any.
