@@ -3,6 +3,7 @@ package site_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"log/slog"
 	"net/http"
@@ -103,12 +104,27 @@ func moveBMC(t *testing.T, dir string, c *computer) {
 	}
 }
 
+// putSubnet turns answering on for the loopback network, which the API refuses for what it is: no machine is there.
+func putSubnet(t *testing.T, dir string) {
+	t.Helper()
+	db, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "bcd.db"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.PutSubnet(t.Context(), &app.Subnet{ID: "loopback", CIDR: netip.MustParsePrefix("127.0.0.0/8"), Interface: "lo", Mode: app.SubnetFull,
+		PoolStart: netip.MustParseAddr("127.250.0.10"), PoolEnd: netip.MustParseAddr("127.250.0.20"), LeaseTime: app.Duration(time.Hour)})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func makeTemplate(t *testing.T) {
 	dir, err := os.MkdirTemp("", "bcd-site-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	template.dir = dir
+	putSubnet(t, dir)
 	r := newRig(t, dir)
 	r.start("")
 	var who api.Whoami
@@ -120,10 +136,6 @@ func makeTemplate(t *testing.T) {
 	var token api.NewToken
 	r.must(http.MethodPost, "/api/v1/tokens", api.TokenInput{Name: "test", Permissions: who.Permissions, ExpiresIn: app.Duration(24 * time.Hour)}, &token)
 	r.token, template.token = token.Value, token.Value
-	var s api.SubnetView
-	loopback := netip.MustParsePrefix("127.0.0.0/8")
-	r.must(http.MethodPost, "/api/v1/subnets", api.SubnetInput{CIDR: loopback, Interface: "lo", PoolStart: netip.MustParseAddr("127.250.0.10"), PoolEnd: netip.MustParseAddr("127.250.0.20")}, &s)
-	r.must(http.MethodPost, "/api/v1/subnets/"+s.ID+"/mode", api.ModeInput{Mode: app.SubnetFull}, nil)
 	r.must(http.MethodPut, "/api/v1/images/"+imageName, tinyImage(), nil)
 	c := newComputer(t, r, 1)
 	enroll(r, c, machineName)
