@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"unicode/utf8"
 
@@ -50,7 +51,7 @@ func newHasher(p Params) *hasher {
 		p = defaultParams
 	}
 	h := &hasher{params: p, slots: make(chan struct{}, hashers), queue: make(chan struct{}, hashers+waiters)}
-	h.dummy = h.compute("no user has this password")
+	h.dummy = h.phc(random(saltBytes), random(hashBytes)) // no password has it, and checking one against it costs the same
 	return h
 }
 
@@ -64,7 +65,7 @@ func (h *hasher) enter(ctx context.Context) (leave func(), err error) {
 	}
 	select {
 	case h.slots <- struct{}{}:
-		return func() { <-h.slots; <-h.queue }, nil
+		return func() { <-h.slots; <-h.queue; h.giveBack() }, nil
 	case <-ctx.Done():
 		<-h.queue
 		return nil, ctx.Err()
@@ -80,10 +81,27 @@ func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 	return h.compute(password), nil
 }
 
+// giveBack returns the memory of the computations to the system when the last has ended: the collector alone would keep
+// it for minutes, which is more than everything else in an idle appliance.
+func (h *hasher) giveBack() {
+	if len(h.queue) == 0 {
+		debug.FreeOSMemory()
+	}
+}
+
 func (h *hasher) compute(password string) string {
-	salt := make([]byte, saltBytes)
-	_, _ = rand.Read(salt)
-	sum := argon2.IDKey([]byte(password), salt, h.params.Time, h.params.Memory, h.params.Threads, hashBytes)
+	salt := random(saltBytes)
+	return h.phc(salt, argon2.IDKey([]byte(password), salt, h.params.Time, h.params.Memory, h.params.Threads, hashBytes))
+}
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+// phc spells a hash with what is needed to compute it again.
+func (h *hasher) phc(salt, sum []byte) string {
 	b64 := base64.RawStdEncoding.EncodeToString
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.params.Memory, h.params.Time, h.params.Threads, b64(salt), b64(sum))
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/images/catalog/internal/qcow2"
@@ -170,6 +171,7 @@ func (c *Catalog) replaceFailed(ctx context.Context, name string) error {
 
 // run imports, and settles the row whatever happened.
 func (c *Catalog) run(ctx context.Context, i *app.Image, src Source, sum *digest, open opener) (*app.Image, error) {
+	defer debug.FreeOSMemory() // compressors hold far more than an appliance at rest; the collector alone would keep it for minutes
 	m := c.newMeter(ctx, i.ID, src.Size)
 	done, err := c.take(ctx, i, src, sum, m, open)
 	m.stop()
