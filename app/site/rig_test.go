@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,6 +50,7 @@ type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
 	news  chan news // closed at its end
+	kept  []news    // came while another kind was awaited
 	errs  bytes.Buffer
 	ready news
 	http  *http.Client
@@ -127,6 +129,12 @@ func (r *rig) start(killAt string) {
 // await waits for one kind of news of the process.
 func (r *rig) await(what string) news {
 	r.t.Helper()
+	for i, n := range r.last.kept {
+		if n.What == what {
+			r.last.kept = slices.Delete(r.last.kept, i, i+1)
+			return n
+		}
+	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {
@@ -139,6 +147,7 @@ func (r *rig) await(what string) news {
 			if n.What == what {
 				return n
 			}
+			r.last.kept = append(r.last.kept, n) // a workflow may be over before the appliance says that it serves
 		case <-late.C:
 			r.t.Fatalf("waiting for %q in vain:\n%s", what, r.story())
 		}
