@@ -23,6 +23,8 @@ func (s *Subnet) Validate() error {
 	switch {
 	case !s.CIDR.IsValid() || !s.CIDR.Addr().Is4():
 		return Invalid("cidr", "is not an IPv4 network").Do("write it as 192.0.2.0/24")
+	case special(s.CIDR):
+		return Invalid("cidr", "is no network that machines can have addresses of").Do("use the network that the machines' ports are in")
 	case s.CIDR != s.CIDR.Masked():
 		return Invalid("cidr", "has bits set beyond its prefix").Do("write %s", s.CIDR.Masked())
 	case s.CIDR.Bits() < 8 || s.CIDR.Bits() > 30:
@@ -44,6 +46,12 @@ func (s *Subnet) Validate() error {
 		}
 	}
 	return s.validateAddresses()
+}
+
+// special reports a network that hosts have no addresses of: 0/8, loopback, link-local, multicast and what is reserved above.
+func special(p netip.Prefix) bool {
+	a := p.Addr().As4()
+	return a[0] == 0 || a[0] == 127 || a[0] == 169 && a[1] == 254 || a[0] >= 224
 }
 
 func (s *Subnet) validateAddresses() error {

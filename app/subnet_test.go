@@ -19,6 +19,11 @@ func TestSubnetValidate(t *testing.T) {
 	}{
 		"zero":              {func(s *Subnet) { s.CIDR = netip.Prefix{} }, "cidr"},
 		"IPv6":              {func(s *Subnet) { s.CIDR = netip.MustParsePrefix("2001:db8::/64") }, "cidr"},
+		"loopback":          {func(s *Subnet) { s.CIDR = netip.MustParsePrefix("127.0.0.0/8") }, "cidr"},
+		"link-local":        {func(s *Subnet) { s.CIDR = netip.MustParsePrefix("169.254.0.0/16") }, "cidr"},
+		"multicast":         {func(s *Subnet) { s.CIDR = netip.MustParsePrefix("224.0.0.0/24") }, "cidr"},
+		"reserved":          {func(s *Subnet) { s.CIDR = netip.MustParsePrefix("240.0.0.0/8") }, "cidr"},
+		"this network":      {func(s *Subnet) { s.CIDR = netip.MustParsePrefix("0.0.0.0/8") }, "cidr"},
 		"host bits":         {func(s *Subnet) { s.CIDR = netip.MustParsePrefix("192.0.2.1/24") }, "cidr"},
 		"one host":          {func(s *Subnet) { s.CIDR = netip.MustParsePrefix("192.0.2.0/31") }, "cidr"},
 		"mode":              {func(s *Subnet) { s.Mode = "proxy" }, "mode"},

@@ -107,3 +107,19 @@ func Images(store app.ImageStore) Check {
 		return out, nil
 	}
 }
+
+// Space warns before the file system of the data is full: then nothing can be written down, and nobody can log in. free gives
+// what is left, in bytes; below reserve no image is taken on.
+func Space(free func() (int64, error), reserve int64) Check {
+	return func(context.Context) ([]Warning, error) {
+		left, err := free()
+		if err != nil || left >= 2*reserve {
+			return nil, err
+		}
+		w := Warning{"disk-low", "warn", fmt.Sprintf("%d MB are free for data", left/1e6), "delete images that are not needed, or enlarge the file system of the data directory"}
+		if left < reserve {
+			w.Code, w.Level, w.Message = "disk-full", "error", fmt.Sprintf("only %d MB are free for data: no image can be imported, and soon nothing be written down", left/1e6)
+		}
+		return []Warning{w}, nil
+	}
+}

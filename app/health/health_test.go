@@ -49,3 +49,17 @@ func TestImagesSaysWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+func TestSpaceRunsLow(t *testing.T) {
+	const reserve = 512 << 20
+	for left, want := range map[int64]string{0: "disk-full", reserve - 1: "disk-full", reserve: "disk-low", 2*reserve - 1: "disk-low", 2 * reserve: ""} {
+		w, err := Space(func() (int64, error) { return left, nil }, reserve)(t.Context())
+		code := ""
+		if len(w) > 0 {
+			code = w[0].Code
+		}
+		if err != nil || code != want {
+			t.Errorf("%d bytes: %v, %v", left, w, err)
+		}
+	}
+}

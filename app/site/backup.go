@@ -26,7 +26,8 @@ const (
 	databaseName = "bcd.db"
 	keysDir      = "keys"
 	chunksName   = "chunks.txt"
-	minPassword  = 12 // bytes of a backup's passphrase
+	backupPrefix = "backup-" // of the copy of the database that a backup makes on its way
+	minPassword  = 12        // bytes of a backup's passphrase
 	maxBackup    = 64 << 30
 )
 
@@ -39,16 +40,17 @@ func backup(ctx context.Context, db *store.DB, dataDir, passphrase string, w io.
 	if err != nil {
 		return fmt.Errorf("preparing the encryption: %w", err)
 	}
+	// What can be refused comes before the first byte that is written: after it the caller only sees a cut answer.
+	tmp := filepath.Join(dataDir, backupPrefix+app.NewID("x")+".db")
+	defer func() { _ = os.Remove(tmp) }() // what stays is removed at the next start
+	if err := db.Backup(ctx, tmp); err != nil {
+		return err
+	}
 	enc, err := age.Encrypt(w, to)
 	if err != nil {
 		return fmt.Errorf("encrypting the backup: %w", err)
 	}
 	tw := tar.NewWriter(enc)
-	tmp := filepath.Join(dataDir, "backup-"+app.NewID("x")+".db")
-	defer os.Remove(tmp)
-	if err := db.Backup(ctx, tmp); err != nil {
-		return err
-	}
 	if err := addFile(tw, tmp, databaseName); err != nil {
 		return err
 	}
@@ -63,6 +65,16 @@ func backup(ctx context.Context, db *store.DB, dataDir, passphrase string, w io.
 		return err
 	}
 	return errors.Join(tw.Close(), enc.Close())
+}
+
+// removeLeftovers removes the copies of the database that backups left behind that were killed. The caller holds the data
+// directory, so none is under way.
+func removeLeftovers(dataDir string) error {
+	left, err := filepath.Glob(filepath.Join(dataDir, backupPrefix+"*"))
+	for _, p := range left {
+		err = errors.Join(err, os.Remove(p))
+	}
+	return err
 }
 
 func addFile(tw *tar.Writer, path, name string) error {
@@ -145,7 +157,7 @@ func Restore(ctx context.Context, r io.Reader, dataDir, passphrase string) (miss
 	if err != nil {
 		return nil, fmt.Errorf("making a work directory: %w", err)
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }() // it holds nothing that the data directory does not
 	if err := unpack(r, tmp, passphrase); err != nil {
 		return nil, err
 	}

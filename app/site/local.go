@@ -118,6 +118,12 @@ func fail(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(e) // the caller went away: nothing to tell
 }
 
+// isDial reports whether nothing was there to be asked.
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
 // ask calls the local socket of a running site; Unavailable when none runs on dataDir.
 func ask(ctx context.Context, dataDir, path string, in any) (io.ReadCloser, error) {
 	body, err := json.Marshal(in)
@@ -134,6 +140,9 @@ func ask(ctx context.Context, dataDir, path string, in any) (io.ReadCloser, erro
 	}
 	resp, err := (&http.Client{Transport: tr}).Do(req)
 	if err != nil {
+		if !isDial(err) {
+			return nil, app.Errorf(app.Unavailable, "local-cut", "the running bcd gave no whole answer: %w", err).Do("look at its log, then try again")
+		}
 		return nil, app.Errorf(app.Unavailable, "not-running", "no bcd runs on %s: %w", dataDir, err).Do("start it, or run this as root or the account bcd on its host")
 	}
 	if resp.StatusCode != http.StatusOK {

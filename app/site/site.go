@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/better-compute/bcd/app"
@@ -118,6 +119,9 @@ func (s *Site) openData(ctx context.Context) (err error) {
 	if s.db, err = store.Open(ctx, store.Config{Path: filepath.Join(s.dir, databaseName), Log: s.log}); err != nil {
 		return err
 	}
+	if err := removeLeftovers(s.dir); err != nil {
+		return fmt.Errorf("removing what an earlier backup left: %w", err)
+	}
 	s.bus = event.New(event.Config{Store: s.db, Log: s.log})
 	s.add("events", s.bus.Run)
 	return nil
@@ -148,6 +152,15 @@ func (s *Site) openKeys(ctx context.Context) (err error) {
 	}
 	s.agentPair, err = keypair.Open(keypair.Config{KeyFile: filepath.Join(keys, "agent.key"), CertFile: filepath.Join(keys, "agent.crt"), Names: []string{host}, Log: s.log})
 	return err
+}
+
+// free is how much may be written to the file system of the data, in bytes.
+func (s *Site) free() (int64, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(s.dir, &st); err != nil {
+		return 0, fmt.Errorf("looking at the file system of %s: %w", s.dir, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
 }
 
 // ownAddresses are for the console's certificate.
@@ -190,6 +203,7 @@ func (s *Site) wireCore(ctx context.Context) error {
 	s.health.Add("networks", health.Network(s.db))
 	s.health.Add("machines", health.Machines(s.db))
 	s.health.Add("images", health.Images(s.db))
+	s.health.Add("disk", health.Space(s.free, catalog.DefaultReserve))
 	return s.rememberBMCs(ctx)
 }
 

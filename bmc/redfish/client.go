@@ -101,7 +101,7 @@ func (c *client) verify(s tls.ConnectionState) error {
 			"its certificate; test the connection and accept the key with SHA-256 %s if it is the BMC's", got)
 	case c.pin != "" && c.pin != got:
 		return driver.Errorf(driver.CodePinMismatch, "the BMC answered with another key than the pinned one: pinned %s, "+
-			"seen %s; accept the new one only if the BMC's certificate was replaced on purpose", c.pin, got)
+			"seen %s", c.pin, got)
 	}
 	return nil
 }

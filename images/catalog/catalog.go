@@ -34,6 +34,9 @@ const (
 	Failed    = "failed"
 )
 
+// DefaultReserve is what imports leave free, in bytes: the database may share the file system.
+const DefaultReserve = 512 << 20
+
 // Config of a Catalog. Dir, Store and Log are required.
 type Config struct {
 	Dir   string // absolute
@@ -45,7 +48,7 @@ type Config struct {
 	// InUse names what needs an image's bytes now, such as a running deploy, or gives "". nil: nothing ever does.
 	InUse   func(ctx context.Context, imageID string) (string, error)
 	MaxRaw  int64 // largest disk an image may describe, bytes; 0: 2 TiB
-	Reserve int64 // bytes of Dir's file system that imports leave free; 0: 512 MiB
+	Reserve int64 // bytes of Dir's file system that imports leave free; 0: DefaultReserve
 	Now     func() time.Time
 	// Pause waits between tries to fetch a URL; nil: it takes the time asked for.
 	Pause func(ctx context.Context, d time.Duration) error
@@ -68,7 +71,7 @@ func New(ctx context.Context, cfg Config) (*Catalog, error) {
 		cfg.MaxRaw = 2 << 40
 	}
 	if cfg.Reserve == 0 {
-		cfg.Reserve = 512 << 20
+		cfg.Reserve = DefaultReserve
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

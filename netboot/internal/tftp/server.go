@@ -46,10 +46,15 @@ type Config struct {
 type Server struct {
 	cfg   Config
 	slots chan struct{}
+	gate  gate
 }
 
+var errBusy = errors.New("the server is busy")
+
 // New makes a Server.
-func New(cfg Config) *Server { return &Server{cfg: cfg, slots: make(chan struct{}, maxTransfers)} }
+func New(cfg Config) *Server {
+	return &Server{cfg: cfg, slots: make(chan struct{}, maxTransfers), gate: gate{from: map[netip.Addr]int{}}}
+}
 
 // Serve answers on conn until ctx ends, and closes it. Each transfer has a socket of its own, opened by the calling
 // goroutine: one that is locked to a thread in a network namespace serves that namespace.
@@ -80,13 +85,18 @@ func (s *Server) read(ctx context.Context) func(string, io.ReaderFrom) error {
 			a, _ := netip.AddrFromSlice(peer.IP)
 			t.Remote = a.Unmap()
 		}
+		leave, ok := s.gate.enter(t.Remote)
+		if !ok {
+			return errBusy
+		}
+		defer leave()
 		wait, cancel := context.WithTimeout(ctx, maxWait)
 		defer cancel()
 		select {
 		case s.slots <- struct{}{}:
 			defer func() { <-s.slots }()
 		case <-wait.Done():
-			return errors.New("the server is busy")
+			return errBusy
 		}
 		start := time.Now()
 		err := s.send(ctx, &t, out, rf)

@@ -31,8 +31,8 @@ type Login struct {
 
 // Reasons of errors that came from the way to the appliance, not from it.
 const (
-	ReasonUnreachable = "unreachable"
-	ReasonCutOff      = "cut-off"
+	ReasonUnreachable = "appliance-unreachable"
+	ReasonCutOff      = "appliance-cut-off"
 )
 
 // maxAnswer bounds what is read of an answer, in bytes.
