@@ -77,7 +77,7 @@ func (s *Server) recover(w http.ResponseWriter, r *http.Request) {
 	if v == nil {
 		return
 	}
-	if v == http.ErrAbortHandler {
+	if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares the panic's value in the same way
 		panic(v)
 	}
 	s.Log.Error("panic", "id", problem.ID(r.Context()), "value", fmt.Sprint(v), "stack", string(debug.Stack()))

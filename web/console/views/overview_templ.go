@@ -936,7 +936,7 @@ func Health(p Page, warnings []api.Warning) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = empty("All is well", "Networks, machines and images were looked at, and nothing stands out. Ports, disk and clock of the host: bcd check, on the appliance.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = empty("All is well", "Networks, machines, images, the ramdisk and the free space were looked at, and nothing stands out. For ports and clock, run bcd check on the appliance's host.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
