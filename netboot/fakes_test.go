@@ -18,7 +18,6 @@ type memStore struct {
 	mu      sync.Mutex
 	subnets []app.Subnet
 	leases  map[app.MAC]app.Lease
-	found   []app.Discovery
 }
 
 func newMemStore(subnets ...app.Subnet) *memStore {

@@ -166,7 +166,7 @@ func (db *DB) PutDiscovery(ctx context.Context, d *app.Discovery) error {
 func mergeDiscovery(tx *txn, next *app.Discovery) error {
 	old, err := document[app.Discovery](tx, "SELECT doc FROM discoveries WHERE mac = ?", next.MAC)
 	if err != nil {
-		if notFound(err, "", "") != err {
+		if app.CodeOf(notFound(err, "", "")) == app.NotFound {
 			return nil
 		}
 		return err

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/url"
 	"os"
@@ -61,7 +60,7 @@ var (
 func Open(ctx context.Context, c Config) (*DB, error) {
 	db := &DB{path: c.Path, log: c.Log, now: c.Now, maxEvents: MaxEvents}
 	if db.log == nil {
-		db.log = slog.New(slog.NewTextHandler(io.Discard, nil))
+		db.log = slog.New(slog.DiscardHandler)
 	}
 	if db.now == nil {
 		db.now = time.Now

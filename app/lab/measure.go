@@ -34,7 +34,7 @@ func DirectBoot(ctx context.Context, d Direct, mark *regexp.Regexp) (virtual.Lin
 	}
 	m, err := virtual.New(virtual.Config{
 		Name: "direct", Dir: dir, MemoryMiB: d.MemoryMiB, UUID: "b0a7ca5e-0000-4000-8000-0000000000ff", Serial: "DIRECT",
-		Direct: &d.Direct, NICs: []virtual.NIC{{MAC: LabMAC(254), Netdev: d.Netdev}}, Password: BMCPassword, OnLine: d.OnLine,
+		Direct: &d.Direct, NICs: []virtual.NIC{{MAC: MAC(254), Netdev: d.Netdev}}, Password: BMCPassword, OnLine: d.OnLine,
 	})
 	if err != nil {
 		return virtual.Line{}, err

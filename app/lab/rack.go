@@ -88,7 +88,7 @@ func (r *Rack) add(cfg RackConfig, i int, spec MachineSpec) error {
 		Name: spec.Name, Dir: dir, Firmware: spec.Firmware, MemoryMiB: spec.MemoryMiB, CPUs: spec.CPUs,
 		UUID: app.UUID(fmt.Sprintf("b0a7ca5e-0000-4000-8000-0000000000%02x", i+1)), Serial: fmt.Sprintf("LAB%04d", i+1),
 		Disks:    []virtual.Disk{{Path: filepath.Join(dir, "disk.raw"), Bytes: spec.DiskBytes, Bus: spec.Bus, Serial: fmt.Sprintf("LABDISK%04d", i+1)}},
-		NICs:     []virtual.NIC{{MAC: LabMAC(i), Tap: r.Network.Taps()[i]}},
+		NICs:     []virtual.NIC{{MAC: MAC(i), Tap: r.Network.Taps()[i]}},
 		Netns:    r.Network.Name(),
 		Username: BMCUser, Password: BMCPassword, Log: cfg.Log,
 		OnLine: func(l virtual.Line) {
@@ -104,8 +104,8 @@ func (r *Rack) add(cfg RackConfig, i int, spec MachineSpec) error {
 	return nil
 }
 
-// LabMAC is the address of machine i's only port, locally administered.
-func LabMAC(i int) app.MAC { return app.MAC(fmt.Sprintf("52:54:00:77:00:%02x", i+1)) }
+// MAC is the address of machine i's only port, locally administered.
+func MAC(i int) app.MAC { return app.MAC(fmt.Sprintf("52:54:00:77:00:%02x", i+1)) }
 
 func (s MachineSpec) withDefaults() MachineSpec {
 	if s.DiskBytes == 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -73,7 +72,7 @@ func NewEngine(c Config) *Engine {
 		e.clock = SystemClock()
 	}
 	if e.log == nil {
-		e.log = slog.New(slog.NewTextHandler(io.Discard, nil))
+		e.log = slog.New(slog.DiscardHandler)
 	}
 	if e.record == nil {
 		e.record = func(app.Event) {}

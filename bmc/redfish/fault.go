@@ -119,7 +119,7 @@ func (f fault) passing() bool {
 
 // err is the fault as a driver error: what was asked, and what the BMC said.
 func (f fault) err(what string) *driver.Error {
-	e := func(code, format string, args ...any) *driver.Error { return driver.Errorf(code, format, args...) }
+	e := driver.Errorf
 	switch {
 	case f.is("PasswordChangeRequired"):
 		return e("password-change-required", "the BMC demands that this account's password is changed before anything else")

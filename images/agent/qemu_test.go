@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,7 +131,7 @@ func initrd(t *testing.T, dist string, data agentv1.BootData) string {
 	if err := cpio.WriteTrailer(w); err != nil {
 		t.Fatal(err)
 	}
-	all := append(first, base...)
+	all := slices.Concat(first, base)
 	all = append(append(all, make([]byte, -len(all)&3)...), over.Bytes()...)
 	path := filepath.Join(dir, "initrd")
 	if err := os.WriteFile(path, all, 0o600); err != nil {

@@ -193,7 +193,7 @@ type named struct {
 
 func (n *named) Read(b []byte) (int, error) {
 	m, err := n.Reader.Read(b)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = streamError(n.format, err)
 	}
 	return m, err

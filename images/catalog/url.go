@@ -143,7 +143,7 @@ func (d *download) open() error {
 		req.Header.Set("If-Range", d.same)
 	}
 	d.timer = time.AfterFunc(stall, func() { stop(errors.New("no byte came for 60 s")) })
-	resp, err := d.c.cfg.Client.Do(req)
+	resp, err := d.c.cfg.Client.Do(req) //nolint:bodyclose // Close closes it as d.body
 	if err != nil {
 		d.timer.Stop()
 		stop(nil)

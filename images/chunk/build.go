@@ -90,7 +90,7 @@ func (b *Build) split(ctx context.Context, src io.Reader, pool <-chan *job, work
 	s := NewSplitter(src, DefaultParams)
 	for {
 		off, data, err := s.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			b.index.RawBytes = s.Size()
 			return ctx.Err()
 		}

@@ -2,6 +2,7 @@ package chunk
 
 import (
 	"crypto/sha256"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -54,7 +55,7 @@ func measure(t *testing.T, p Params, first, second string) {
 			t0 := time.Now()
 			_, data, err := s.Next()
 			splitTime += time.Since(t0)
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			id := sha256.Sum256(data)

@@ -2,6 +2,7 @@ package chunk
 
 import (
 	"bytes"
+	"errors"
 	"io"
 
 	"github.com/cespare/xxhash/v2"
@@ -129,7 +130,7 @@ func (s *Splitter) need(n int) error {
 	if err == nil {
 		return nil
 	}
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		return err
 	}
 	s.eof = true

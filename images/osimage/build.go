@@ -43,7 +43,7 @@ const (
 // Build gives the image for cfg: from the cache when these options were built before, else built now. A failed or cancelled
 // build leaves nothing in the cache.
 func Build(ctx context.Context, cfg Config) (*Image, error) {
-	cfg.Options = cfg.Options.withDefaults()
+	cfg.Options = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}

@@ -123,6 +123,6 @@ func (s *sessions) boot() agentv1.BootData {
 	sum := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
 	return agentv1.BootData{
 		MachineID: "m-figures", WorkflowID: "w-figures", SiteURLs: []string{"https://10.0.2.2:" + s.port}, BootURLs: []string{"http://10.0.2.2:1"},
-		AgentPin: hex.EncodeToString(sum[:]), CommandKey: base64.StdEncoding.EncodeToString(s.key), Token: rand.Text(), ServerTime: time.Now(), BootMAC: string(lab.LabMAC(254)),
+		AgentPin: hex.EncodeToString(sum[:]), CommandKey: base64.StdEncoding.EncodeToString(s.key), Token: rand.Text(), ServerTime: time.Now(), BootMAC: string(lab.MAC(254)),
 	}
 }

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -242,7 +243,7 @@ func (v *Verbs) await(ctx context.Context, s workflow.StepContext, limit time.Du
 		case <-timer:
 			return false, nil
 		case <-ctx.Done():
-			if context.Cause(ctx) == context.DeadlineExceeded {
+			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				return false, nil
 			}
 			return false, fmt.Errorf("waiting for the system: %w", context.Cause(ctx))

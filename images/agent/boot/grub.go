@@ -84,7 +84,7 @@ func (g *grub) partition(dev string) *partition {
 		if disk != "hd0" {
 			return nil
 		}
-		digits = strings.TrimLeft(part, "gptmsdos")
+		digits = strings.TrimLeft(part, "dgmopst")
 	}
 	n, err := strconv.Atoi(digits)
 	if err != nil {

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 
@@ -27,7 +28,7 @@ func (g *grub) chosen() (entry, error) {
 			g.vars["root"] = device(it.at)
 		}
 		g.menu, g.found = nil, entry{}
-		if _, err := g.run(it.body); err != nil && err != errReturn {
+		if _, err := g.run(it.body); err != nil && !errors.Is(err, errReturn) {
 			return entry{}, noEntry(err.Error())
 		}
 		if it.sub {

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -116,7 +117,7 @@ func (w *Writer) open(d agentv1.Disk) (Device, error) {
 	path := filepath.Join(w.cfg.DevDir, d.Name)
 	dev, err := w.cfg.Open(path)
 	switch {
-	case err == ErrInUse:
+	case errors.Is(err, ErrInUse):
 		return nil, app.Errorf(app.Conflict, "disk-in-use", "%s is in use%s", d.Name, w.holder(d.Name)).
 			Do("unmount it and stop what uses it, or restart the machine into the ramdisk")
 	case err != nil:

@@ -59,7 +59,7 @@ func (c *children) once(ctx context.Context, p program, grace time.Duration, log
 		log.Warn("cannot start", "program", p.name, "error", err)
 		return ctx.Err() == nil
 	}
-	defer proc.Release()
+	defer func() { _ = proc.Release() }() // it ended, or is PID 1's to reap
 	select {
 	case ws := <-ended:
 		log.Warn("program ended", "program", p.name, "end", endOf(ws))

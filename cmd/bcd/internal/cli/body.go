@@ -2,7 +2,10 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -99,7 +102,7 @@ func (b *body) askSecrets(out map[string]any) error {
 	for _, s := range b.secret {
 		parent, there := at(out, s.path[:len(s.path)-1])
 		_, given := parent[s.path[len(s.path)-1]]
-		if given || !*s.flag && !(s.need && there) {
+		if given || !*s.flag && (!s.need || !there) {
 			continue
 		}
 		v, err := input.secret(strings.Join(s.path, ".") + ": ")
@@ -232,6 +235,13 @@ func fromFile(s string, stdin io.Reader) (string, error) {
 	name, ok := strings.CutPrefix(s, "@")
 	if !ok {
 		return s, nil
+	}
+	if rest, home := strings.CutPrefix(name, "~/"); home { // no shell expands it behind "@"
+		dir, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("finding the home directory: %w", err)
+		}
+		name = filepath.Join(dir, rest)
 	}
 	raw, err := readAll(name, stdin)
 	return string(raw), err

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -94,6 +96,28 @@ func TestFlagsBecomeTheRequest(t *testing.T) {
 	want := `POST /api/v1/machines {"bmc":{"address":"https://192.0.2.11","driver":"redfish"},"macs":["00:00:5e:00:53:01"],"name":"node-1"}`
 	if strings.TrimSpace(asked) != want {
 		t.Errorf("asked %s", asked)
+	}
+}
+
+func TestValuesComeFromFiles(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	if err := os.WriteFile(filepath.Join(home, "keys.pub"), []byte("# mine\nssh-ed25519 AAAA one\n\nssh-ed25519 BBBB two\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, "user-data"), []byte("#cloud-config\n{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asked, _, err := run(t, `{}`, 202, "machine", "deploy", "a", "--image", "i", "--sshKeys", "@~/keys.pub", "--sshKeys", "ssh-rsa CCCC three", "--userData", "@"+filepath.Join(home, "user-data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `POST /api/v1/machines/a/deploy {"image":"i","sshKeys":["ssh-ed25519 AAAA one","ssh-ed25519 BBBB two","ssh-rsa CCCC three"],"userData":"#cloud-config\n{}\n"}`
+	if strings.TrimSpace(asked) != want {
+		t.Errorf("asked %s", asked)
+	}
+	if _, _, err := run(t, `{}`, 202, "machine", "deploy", "a", "--image", "i", "--userData", "@/does/not/exist"); app.CodeOf(err) != app.InvalidInput {
+		t.Errorf("a missing file: %v", err)
 	}
 }
 
