@@ -116,10 +116,15 @@ func Check(f Facts, needs []Need) []Finding {
 	}
 	for _, n := range needs {
 		key := fmt.Sprintf("%s/%d", n.Proto, n.Port)
-		if s, taken := held[key]; taken {
+		s, taken := held[key]
+		switch {
+		case taken && s.Process == program:
+			add("ok", "port-ours", "", "%s port %d, for %s, is held by %s, which runs already", n.Proto, n.Port, n.For, holder(s))
+			delete(held, key)
+		case taken:
 			add("fail", "port-taken", "stop that service, or choose another port in config.toml", "%s port %d, for %s, is held by %s at %s", n.Proto, n.Port, n.For, holder(s), s.Addr)
 			delete(held, key)
-		} else {
+		default:
 			add("ok", "port-free", "", "%s port %d is free for %s", n.Proto, n.Port, n.For)
 		}
 	}
@@ -161,6 +166,9 @@ func checkHost(f Facts) []Finding {
 	}
 	return out
 }
+
+// program is the name under which an appliance runs.
+const program = "bcd"
 
 func holder(s Socket) string {
 	if s.PID == 0 {
