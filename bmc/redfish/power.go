@@ -14,8 +14,9 @@ import (
 )
 
 const (
+	pollFirst    = 250 * time.Millisecond // then doubling, for BMCs that answer soon
 	pollEvery    = 2 * time.Second
-	pollFailures = 5 // reads that may fail in a row while a machine changes its power
+	pollFailures = 7 // reads that may fail in a row while a machine changes its power
 	resetTries   = 6 // a BMC may refuse a power change that follows another at once
 	resetPause   = 5 * time.Second
 )
@@ -164,7 +165,8 @@ func (p power) reset(ctx *driver.Context, c *conn, sys *document, action driver.
 func (p power) await(ctx *driver.Context, c *conn, end string, kind schemas.ResetType) error {
 	var last driver.PowerReading
 	failures := 0
-	for waited := time.Duration(0); ; waited += pollEvery {
+	wait, waited := pollFirst, time.Duration(0)
+	for ; ; wait = min(2*wait, pollEvery) {
 		sys, err := c.findSystem(ctx)
 		if err == nil {
 			last, err = c.readPower(ctx, sys)
@@ -183,7 +185,8 @@ func (p power) await(ctx *driver.Context, c *conn, end string, kind schemas.Rese
 			return driver.Errorf(driver.CodeTimeout, "the BMC accepted %s, and %s later the machine still reads %s", kind, waited, describe(last)).Again()
 		}
 		ctx.Emit(driver.Progress{Phase: "power", Message: "waiting until the machine is " + end + ", it reads " + describe(last)})
-		if err := p.pause(ctx, pollEvery); err != nil {
+		waited += wait
+		if err := p.pause(ctx, wait); err != nil {
 			if driver.AsError(err).Code == driver.CodeTimeout {
 				return driver.Errorf(driver.CodeTimeout, "the BMC accepted %s, and the machine still read %s when the time for it was up", kind, describe(last)).Again()
 			}

@@ -80,7 +80,7 @@ func TestPowerIsReadBack(t *testing.T) {
 		bmc.PowerScript = []string{"On", "On", "On", "PoweringOff", "Off"}
 		r := newRig(t, bmc)
 		r.must(t, "power", "setPower", `["off"]`)
-		if r.clock.waited < 3*pollEvery {
+		if r.clock.waited < 3*pollFirst {
 			t.Errorf("waited %s, less than the transition took", r.clock.waited)
 		}
 	})
