@@ -56,6 +56,11 @@ func TestEmptyListSaysSo(t *testing.T) {
 	if err := Print(&out, "machine", json.RawMessage(`{"items":[]}`)); err != nil || out.String() != "no machines\n" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
+	for noun, want := range map[string]string{"discovery": "discoveries", "health": "warnings", "image": "images"} {
+		if got := plural(noun); got != want {
+			t.Errorf("%s: %s", noun, got)
+		}
+	}
 }
 
 // run executes a command line against a server that records what it was asked.

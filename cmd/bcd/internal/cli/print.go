@@ -42,7 +42,7 @@ func Print(out io.Writer, noun string, answer json.RawMessage) error {
 		return err
 	}
 	if len(items) == 0 {
-		_, err := fmt.Fprintf(out, "no %ss\n", noun)
+		_, err := fmt.Fprintf(out, "no %s\n", plural(noun))
 		return err
 	}
 	table(out, noun, items)
@@ -54,6 +54,16 @@ func Print(out io.Writer, noun string, answer json.RawMessage) error {
 		fmt.Fprintf(out, "more: --%s %s\n", flag, next)
 	}
 	return nil
+}
+
+func plural(noun string) string {
+	switch {
+	case noun == "health":
+		return "warnings"
+	case strings.HasSuffix(noun, "y"):
+		return strings.TrimSuffix(noun, "y") + "ies"
+	}
+	return noun + "s"
 }
 
 func table(out io.Writer, noun string, items []any) {
