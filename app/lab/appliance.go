@@ -21,7 +21,7 @@ type Program struct {
 func (p Program) Start(ctx context.Context, a Appliance) (Site, error) {
 	var f site.File
 	f.Site.Name, f.Site.DataDir = "lab", a.DataDir
-	f.Listen.Console, f.Listen.Agent, f.Listen.Boot, f.Listen.TFTP = a.Console, site.DefaultAgent, site.DefaultBoot, site.DefaultTFTP
+	f.Listen.Console, f.Listen.Agent, f.Listen.Boot = a.Console, site.DefaultAgent, site.DefaultBoot
 	f.Netboot.Ramdisk = p.Ramdisk
 	if err := f.Validate(); err != nil {
 		return nil, err

@@ -23,7 +23,6 @@ type File struct {
 		Console string `toml:"console"` // HTTPS: browser, API, CLI
 		Agent   string `toml:"agent"`   // HTTPS: machines in the ramdisk
 		Boot    string `toml:"boot"`    // HTTP: boot files and chunks
-		TFTP    string `toml:"tftp"`
 	} `toml:"listen"`
 	Netboot struct {
 		Loaders string `toml:"loaders"` // directory with newer iPXE builds than the packaged ones
@@ -38,7 +37,6 @@ const (
 	DefaultConsole = ":8443"
 	DefaultAgent   = ":8444"
 	DefaultBoot    = ":8080"
-	DefaultTFTP    = ":69"
 )
 
 // LoadFile reads config.toml; a file that is not there gives the defaults. Unknown keys are errors: a misspelt key must not
@@ -67,7 +65,7 @@ func (f *File) defaults() {
 		value string
 	}{
 		{&f.Site.Name, "bcd"}, {&f.Site.DataDir, DefaultDataDir}, {&f.Listen.Console, DefaultConsole},
-		{&f.Listen.Agent, DefaultAgent}, {&f.Listen.Boot, DefaultBoot}, {&f.Listen.TFTP, DefaultTFTP},
+		{&f.Listen.Agent, DefaultAgent}, {&f.Listen.Boot, DefaultBoot},
 	} {
 		if *d.at == "" {
 			*d.at = d.value
@@ -81,7 +79,7 @@ func (f *File) Validate() error {
 	if err := app.ValidName("site.name", f.Site.Name); err != nil {
 		errs = append(errs, err)
 	}
-	for key, addr := range map[string]string{"listen.console": f.Listen.Console, "listen.agent": f.Listen.Agent, "listen.boot": f.Listen.Boot, "listen.tftp": f.Listen.TFTP} {
+	for key, addr := range map[string]string{"listen.console": f.Listen.Console, "listen.agent": f.Listen.Agent, "listen.boot": f.Listen.Boot} {
 		if _, err := port(addr); err != nil {
 			errs = append(errs, app.Errorf(app.InvalidConfig, "bad-address", "%q is not an address to listen on", addr).At(key).Do("write it as :8443 or 192.0.2.1:8443"))
 		}
@@ -112,6 +110,6 @@ func (f *File) Needs() []host.Need {
 	}
 	return []host.Need{
 		need("tcp", f.Listen.Console, "the console"), need("tcp", f.Listen.Agent, "agents"), need("tcp", f.Listen.Boot, "boot files"),
-		{Proto: "udp", Port: 67, For: "DHCP"}, need("udp", f.Listen.TFTP, "TFTP"), {Proto: "udp", Port: 123, For: "time"},
+		{Proto: "udp", Port: 67, For: "DHCP"}, {Proto: "udp", Port: 69, For: "TFTP"}, {Proto: "udp", Port: 123, For: "time"},
 	}
 }

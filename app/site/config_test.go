@@ -43,7 +43,7 @@ func TestConfigMistakesAreNamed(t *testing.T) {
 		"[listen]\nconsole = \"8443\"":          "listen.console",
 		"[listen]\nagent = \":99999\"":          "listen.agent",
 		"[listen]\nboot = \":80x\"":             "listen.boot",
-		"[listen]\ntftp = \":\"":                "listen.tftp",
+		"[listen]\nboot = \":\"":                "listen.boot",
 		"[listen]\nboot = \"not a host:80\"":    "listen.boot",
 		"[listen]\nagent = \"localhost:8444\"":  "listen.agent",
 		"[listen]\nconsole = \"2001:db8::1:8\"": "listen.console",

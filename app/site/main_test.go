@@ -83,7 +83,7 @@ func appliance(config string) error {
 	}
 	var f site.File
 	f.Site.Name, f.Site.DataDir = "test", c.Dir
-	f.Listen.Console, f.Listen.Agent, f.Listen.Boot, f.Listen.TFTP = c.Console, c.Agent, c.Boot, site.DefaultTFTP
+	f.Listen.Console, f.Listen.Agent, f.Listen.Boot = c.Console, c.Agent, c.Boot
 	out := &teller{w: os.Stdout}
 	s, err := site.New(ctx, site.Config{File: f, Version: "test", Log: log,
 		Journal: func(inner workflow.Store) workflow.Store { return killedStore{inner, c.KillAt, out} }})

@@ -110,12 +110,12 @@ func (s *Server) read(ctx context.Context) func(string, io.ReaderFrom) error {
 
 func (s *Server) send(ctx context.Context, t *Transfer, out tftp.OutgoingTransfer, rf io.ReaderFrom) (err error) {
 	name := cleanName(t.Name)
-	if !strings.HasSuffix(t.Name, name) {
-		s.cfg.Log.Info("correcting file name", "asked", t.Name, "served", name, "client", t.Remote)
-	}
 	f, err := s.cfg.Files.Open(name)
 	if err != nil {
 		return errors.New("file not found")
+	}
+	if !strings.HasSuffix(t.Name, name) {
+		s.cfg.Log.Info("correcting file name", "asked", t.Name, "served", name, "client", t.Remote)
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
