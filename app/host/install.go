@@ -80,7 +80,6 @@ const config = `# bcd's configuration. Every line is optional; the values shown 
 # console = ":8443"   # HTTPS: browser, API and CLI
 # agent = ":8444"     # HTTPS: machines in the ramdisk
 # boot = ":8080"      # HTTP: boot files and image chunks
-
 `
 
 // Install puts the binary, account, directories, configuration and unit in place. Running it again changes nothing that is
