@@ -1,6 +1,7 @@
 package metal_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,24 @@ func TestClip(t *testing.T) {
 	for _, s := range []string{"", "plain", strings.Repeat("x", 200), strings.Repeat("é", 100), "x" + strings.Repeat("é", 100), "\xff\xfe"} {
 		if got := metal.Clip(s); len(got) > 128 || !utf8.ValidString(got) {
 			t.Errorf("%q became %q", s, got)
+		}
+	}
+}
+
+func TestNothingStartsThatCouldNotNetboot(t *testing.T) {
+	deaf := app.Errorf(app.Conflict, "no-subnet-on", "no subnet is turned on")
+	lame := app.Errorf(app.Unsupported, "bmc-driver-unsupported", "the driver does not serve it")
+	for name, c := range map[string]struct{ supports, address, want error }{
+		"all is there":        {nil, nil, nil},
+		"no subnet is on":     {nil, deaf, deaf},
+		"the driver lacks it": {lame, deaf, lame},
+	} {
+		p := &metal.Ports{
+			Supports:    func(context.Context, *app.Machine, ...string) error { return c.supports },
+			SiteAddress: func(context.Context, *app.Machine) (string, error) { return "192.0.2.1", c.address },
+		}
+		if err := p.CanNetboot(t.Context(), &app.Machine{}); err != c.want {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

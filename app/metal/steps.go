@@ -42,6 +42,16 @@ type permit struct {
 	Keys   []string `json:"authorizedKeys,omitempty"`
 }
 
+// CanNetboot refuses, before anything happens, a verb on a machine that could not be brought into the ramdisk: a BMC driver
+// that lacks an operation, or no subnet on which it would be answered.
+func (p *Ports) CanNetboot(ctx context.Context, m *app.Machine) error {
+	if err := p.Supports(ctx, m, NetbootOperations...); err != nil {
+		return err
+	}
+	_, err := p.SiteAddress(ctx, m)
+	return err
+}
+
 // Register registers the shared kinds with the engine.
 func (p *Ports) Register() {
 	p.Flows.Register(workflow.Kind{Name: KindSetPower, Budget: PowerChange, Run: p.runSetPower, Check: p.checkSetPower})

@@ -196,8 +196,8 @@ func (s *Site) probe(ctx context.Context, in api.BMCInput) (*api.Card, error) {
 	return describe(card, in.SPKI)
 }
 
-// fetcher is the client that gets images by URL. It refuses every address that only the appliance may reach: its own, and
-// those of BMCs.
+// fetcher is the client that gets images by URL for a user. It refuses addresses that the user could not reach himself:
+// loopback, link-local and multicast ones, and those of BMCs.
 func (s *Site) fetcher() *http.Client {
 	d := net.Dialer{Timeout: 10 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)

@@ -85,7 +85,7 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, spec app.Dep
 	if err != nil {
 		return nil, err
 	}
-	if err := v.p.Supports(ctx, m, metal.NetbootOperations...); err != nil {
+	if err := v.p.CanNetboot(ctx, m); err != nil {
 		return nil, err
 	}
 	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: v.steps(pl, img), Input: pl})

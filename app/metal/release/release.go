@@ -69,7 +69,12 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	if err := v.p.Supports(ctx, m, metal.NetbootOperations...); err != nil {
+	if len(targets) > 0 {
+		err = v.p.CanNetboot(ctx, m)
+	} else {
+		err = v.p.Supports(ctx, m, metal.NetbootOperations...)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: steps(targets), Input: o})
