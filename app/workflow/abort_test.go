@@ -23,7 +23,8 @@ func TestAbortOfARunningStep(t *testing.T) {
 			return nil, cause
 		})
 		b.kind("two", func(context.Context, workflow.StepContext) (any, error) { t.Error("went on"); return nil, nil })
-		b.verb.Cleanup = func(context.Context, workflow.StepContext) error { cleaned++; return nil }
+		twice := make(chan struct{}) // the second abort comes while the first is under way
+		b.verb.Cleanup = func(context.Context, workflow.StepContext) error { <-twice; cleaned++; return nil }
 		e := b.engine()
 		defer b.run(e)()
 		w := b.start(e, "m1", step("one"), step("two"))
@@ -35,6 +36,7 @@ func TestAbortOfARunningStep(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		close(twice)
 		w = b.wait(e, w.ID)
 		b.want(w, workflow.Aborted, "aborted")
 		if cause != workflow.ErrAborted || cleaned != 1 || b.state("m1") != app.StateReady || !strings.Contains(w.Error.Message, "alice: wrong machine") {
