@@ -139,8 +139,8 @@ func (l *lab) work(ctx context.Context, site Site, rack *Rack, img *osimage.Imag
 	return nil
 }
 
-// Run takes the whole main job: network, image, all machines at once through their plans, and the releases. It counts the
-// machines deployed and released.
+// Run takes the whole main job: network, image, and all machines at once through their plans. It counts the machines
+// deployed and released.
 func (d *Driver) Run(ctx context.Context, image string, plans []Plan) (deployed, released int, err error) {
 	if err := d.PrepareNetwork(ctx); err != nil {
 		return 0, 0, err
@@ -150,49 +150,38 @@ func (d *Driver) Run(ctx context.Context, image string, plans []Plan) (deployed,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, len(plans))
+	type outcome struct {
+		deployed, released bool
+		err                error
+	}
+	ended := make(chan outcome, len(plans))
 	for _, p := range plans {
 		go func() {
-			err := d.explain(p.Machine, d.Machine(ctx, p))
-			if err != nil {
+			var o outcome
+			o.err = d.explain(p.Machine, d.Machine(ctx, p))
+			o.deployed = o.err == nil
+			if o.deployed && p.Release {
+				o.err = d.explain(p.Machine, d.Release(ctx, p.Machine))
+				o.released = o.err == nil
+			}
+			if o.err != nil {
 				cancel() // the others need not go on
 			}
-			ended <- err
+			ended <- o
 		}()
 	}
 	var errs []error
 	for range plans {
-		if err := <-ended; err == nil {
+		o := <-ended
+		if o.deployed {
 			deployed++
-		} else {
-			errs = append(errs, err)
 		}
-	}
-	for _, p := range plans {
-		if !p.Release || len(errs) > 0 {
-			continue
+		if o.released {
+			released++
 		}
-		if err := d.explain(p.Machine, d.Release(ctx, p.Machine)); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		released++
+		errs = append(errs, o.err)
 	}
-	return deployed, released, errors.Join(causes(errs)...)
-}
-
-// causes drops the errors of those that only stopped because another failed.
-func causes(errs []error) []error {
-	var out []error
-	for _, err := range errs {
-		if !errors.Is(err, errStopped) {
-			out = append(out, err)
-		}
-	}
-	if out == nil {
-		return errs
-	}
-	return out
+	return deployed, released, errors.Join(errs...)
 }
 
 // image gives the Debian image, built at the first run.
