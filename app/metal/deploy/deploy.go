@@ -112,7 +112,7 @@ func (v *Verbs) plan(ctx context.Context, m *app.Machine, spec app.DeploySpec) (
 	if err := checkSpec(&spec, m); err != nil {
 		return plan{}, nil, err
 	}
-	pl := plan{Spec: spec, Target: Target(d), Disk: Identity(d), ImageID: img.ID, Image: img.Name, Index: img.Index, Hostname: spec.Hostname, Args: spec.KernelArgs}
+	pl := plan{Spec: spec, Target: metal.Target(d), Disk: Identity(d), ImageID: img.ID, Image: img.Name, Index: img.Index, Hostname: spec.Hostname, Args: spec.KernelArgs}
 	proven := m.KexecOK
 	if m.Profile != "" {
 		prof, err := v.cfg.Profiles.Profile(ctx, m.Profile)

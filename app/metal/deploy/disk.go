@@ -126,15 +126,6 @@ func names(disks []agentv1.Disk) string {
 	return strings.Join(out, ", ")
 }
 
-// Target is how an order names a disk.
-func Target(d agentv1.Disk) agentv1.DiskTarget {
-	t := agentv1.DiskTarget{Serial: d.Serial, WWN: d.WWN, Bytes: d.Bytes, SectorSize: d.SectorSize}
-	if d.Serial == "" && d.WWN == "" {
-		t.Name = d.Name
-	}
-	return t
-}
-
 // Identity is how a machine remembers a disk.
 func Identity(d agentv1.Disk) app.DiskID {
 	return app.DiskID{Serial: d.Serial, WWN: d.WWN, Model: d.Model, Name: d.Name, Bytes: d.Bytes}

@@ -117,7 +117,7 @@ func (v *Verbs) targets(ctx context.Context, m *app.Machine, o Options) ([]agent
 		}
 		if !seen[d.Name] {
 			seen[d.Name] = true
-			out = append(out, target(d))
+			out = append(out, metal.Target(d))
 		}
 	}
 	return out, nil
@@ -142,14 +142,6 @@ func one(inv *agentv1.Inventory, r app.DiskID) (agentv1.Disk, error) {
 			At("disks").Do("name the disk by serial and WWN; if it was removed, override with a reason")
 	}
 	return fit[0], nil
-}
-
-func target(d agentv1.Disk) agentv1.DiskTarget {
-	t := agentv1.DiskTarget{Serial: d.Serial, WWN: d.WWN, Bytes: d.Bytes, SectorSize: d.SectorSize}
-	if d.Serial == "" && d.WWN == "" {
-		t.Name = d.Name
-	}
-	return t
 }
 
 // proof fails the release unless every disk was proven erased.
