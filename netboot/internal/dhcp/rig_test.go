@@ -140,11 +140,17 @@ func newPipe() *pipe {
 	return &pipe{in: make(chan datagram, 1024), out: make(chan Reply, 1024), closed: make(chan struct{})}
 }
 
+// Read gives what was sent before Close, also after it.
 func (p *pipe) Read(buf []byte) (int, netip.AddrPort, netip.Addr, error) {
 	select {
 	case d := <-p.in:
 		return copy(buf, d.b), d.from, d.to, nil
 	case <-p.closed:
+	}
+	select {
+	case d := <-p.in:
+		return copy(buf, d.b), d.from, d.to, nil
+	default:
 		return 0, netip.AddrPort{}, netip.Addr{}, net.ErrClosed
 	}
 }
@@ -153,8 +159,8 @@ func (p *pipe) Write(r Reply) error {
 	select {
 	case p.out <- r:
 		return nil
-	case <-p.closed:
-		return io.ErrClosedPipe
+	default:
+		return io.ErrShortWrite
 	}
 }
 
@@ -171,13 +177,14 @@ type rig struct {
 	clock   time.Time
 	records []Exchange
 	told    *sync.Cond // of mu: a record came
+	served  chan struct{}
 }
 
 type option func(*Config)
 
 func start(t testing.TB, st *store, subnets []app.Subnet, opts ...option) *rig {
 	t.Helper()
-	r := &rig{t: t, store: st, clients: &clients{reserved: map[app.MAC]netip.Addr{}}, conn: newPipe(), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	r := &rig{t: t, store: st, clients: &clients{reserved: map[app.MAC]netip.Addr{}}, conn: newPipe(), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), served: make(chan struct{})}
 	r.told = sync.NewCond(&r.mu)
 	cfg := Config{
 		Store: st, Clients: r.clients, Log: slog.New(slog.DiscardHandler),
@@ -195,12 +202,20 @@ func start(t testing.TB, st *store, subnets []app.Subnet, opts ...option) *rig {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = r.srv.Run(ctx) })
 	wg.Go(func() {
+		defer close(r.served)
 		if err := r.srv.Serve(ctx, Interface{Name: "eth0", Addrs: []netip.Addr{serverIP, benchIP}}, r.conn); err != nil {
 			t.Errorf("Serve: %v", err)
 		}
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	return r
+}
+
+// drain ends the server when everything that was sent is handled, and gives how many answers nobody took.
+func (r *rig) drain() int {
+	_ = r.conn.Close()
+	<-r.served
+	return len(r.conn.out)
 }
 
 func (r *rig) pass(d time.Duration) { r.mu.Lock(); r.clock = r.clock.Add(d); r.mu.Unlock() }
