@@ -78,8 +78,13 @@ var rooms = map[string][]string{
 	"images/osimage": {"app"},
 	"images/ramdisk": {"app", "proto/"},
 
-	"plugins/driver": {},
-	"proto":          {},
+	"plugins/driver":   {},
+	"plugins/bcx":      {"plugins/driver", "proto/bettercompute/driver"},
+	"plugins/sandbox":  {},
+	"plugins/host":     {"app", "plugins/driver", "plugins/bcx", "plugins/sandbox", "proto/bettercompute/driver"},
+	"plugins/examples": {"plugins/driver", "plugins/bcx"},
+	"bmc/ipmi":         {"plugins/driver"},
+	"proto":            {},
 }
 
 // forbidden lists what a room that may import "app/" must leave alone all the same.

@@ -1,0 +1,74 @@
+// Package sandbox confines driver plugins: a uid of their own, no new privileges, a system call filter, Landlock, and a
+// cgroup with limits. The host starts every plugin through it.
+package sandbox
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+)
+
+// ShimCommand is the hidden first argument of the appliance's own binary that makes it the shim: RunShim takes the rest.
+const ShimCommand = "__bcx-exec"
+
+// Config is the [plugins] section of the configuration, as far as it confines. The zero value with Enabled set is the
+// default.
+type Config struct {
+	Enabled    bool     // sandbox: no_new_privs and the system call filter; false leaves the uid and the cgroup
+	User       string   // account every plugin runs as; "" gives each a uid of its own
+	Privileged []string // plugins, by name, that run as root without shim or filter
+	Cgroup     string   // directory under /sys/fs/cgroup in the appliance's delegated cgroup; "" none
+	MemoryMax  int64    // bytes per plugin; 0 no limit
+	PidsMax    int64    // tasks per plugin; 0 no limit
+	Landlock   bool     // confine the file system where the kernel can
+	ReadPaths  []string // further paths a plugin may read under Landlock
+	Logger     *slog.Logger
+}
+
+// Plugin is what is to be started.
+type Plugin struct {
+	Name      string
+	Names     []string // every plugin of this host, sorted: uids are given in name order
+	Exe       *os.File // the verified binary, open for reading; it becomes fd 3 and is run from there
+	Args      []string // without argv[0]
+	Env       []string // the whole environment
+	SocketDir string   // 0700, made by the host; it is handed to the plugin's uid
+}
+
+// Facts is what is known of a started plugin's confinement, for people and for Health.
+type Facts struct {
+	UID        int      `json:"uid"`
+	Confined   bool     `json:"confined"` // by no_new_privs and the filter
+	Privileged bool     `json:"privileged,omitempty"`
+	Landlock   int      `json:"landlock,omitempty"` // ABI in force, 0 none
+	Cgroup     string   `json:"cgroup,omitempty"`
+	Missing    []string `json:"missing,omitempty"` // sentences: what is not in force, and why
+}
+
+// Prepared is a plugin ready to start. Start it with Start, never with Cmd.Start: the signal on the parent's death hangs on
+// the thread that forked.
+type Prepared struct {
+	Cmd   *exec.Cmd // stdio is the caller's to set
+	Facts Facts
+	start func() error
+	kill  func() error
+	close func() error
+}
+
+// Start runs the plugin.
+func (p *Prepared) Start() error { return p.start() }
+
+// Kill ends the plugin and everything it started, at once.
+func (p *Prepared) Kill() error { return p.kill() }
+
+// Close removes what the sandbox made for it, after the process was waited for.
+func (p *Prepared) Close() error { return p.close() }
+
+// Sandbox starts plugins.
+type Sandbox interface {
+	// Prepare makes the command of a plugin. It fails with a sentence when the plugin cannot be confined as configured.
+	Prepare(ctx context.Context, p Plugin) (*Prepared, error)
+	// State says what the sandbox of this machine lacks, for Health; nil when it is whole.
+	State() []string
+}
