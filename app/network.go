@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -11,7 +12,7 @@ type Subnet struct {
 	ID        string       `json:"id"`
 	CIDR      netip.Prefix `json:"cidr"`
 	Interface string       `json:"interface,omitempty"` // the local interface; empty for a relayed subnet
-	Mode      string       `json:"mode"`                // "off", "full"
+	Mode      string       `json:"mode"`                // SubnetOff, SubnetFull, …
 	PoolStart netip.Addr   `json:"poolStart,omitzero"`
 	PoolEnd   netip.Addr   `json:"poolEnd,omitzero"`
 	Gateway   netip.Addr   `json:"gateway,omitzero"`
@@ -21,6 +22,55 @@ type Subnet struct {
 	LeaseTime Duration     `json:"leaseTime"` // default 1h
 	Discover  bool         `json:"discover"`  // record unknown machines that netboot here
 	Created   time.Time    `json:"created"`
+
+	Routes         []StaticRoute `json:"routes,omitempty"`         // besides the default one through Gateway
+	Options        []DHCPOption  `json:"options,omitempty"`        // what the fields above do not say
+	Reservations   []Reservation `json:"reservations,omitempty"`   // addresses kept for ports
+	TFTPSinglePort bool          `json:"tftpSinglePort,omitempty"` // answer TFTP from port 69 alone, for firewalls that do not follow it
+}
+
+// StaticRoute is a way to a network. Its text form is NETWORK=GATEWAY: "198.51.100.0/24=192.0.2.254".
+type StaticRoute struct {
+	To  netip.Prefix
+	Via netip.Addr
+}
+
+// Reservation keeps an address of a subnet, inside its pool or not, for one port.
+type Reservation struct {
+	MAC  MAC        `json:"mac"`
+	Addr netip.Addr `json:"address"`
+	Note string     `json:"note,omitempty"`
+}
+
+// Rival is another DHCP server that was heard on a network. All but Interface and Seen is what it said: hostile.
+type Rival struct {
+	Interface string     `json:"interface"`
+	Server    netip.Addr `json:"server"`              // its option 54
+	MAC       MAC        `json:"mac,omitempty"`       // where its answer came from; "" when only a client named it
+	Offered   netip.Addr `json:"offered,omitzero"`    // the address it offered us; invalid when it gives none
+	Gateway   netip.Addr `json:"gateway,omitzero"`    //
+	Next      netip.Addr `json:"nextServer,omitzero"` // the server it sends netbooting machines to
+	BootFile  string     `json:"bootFile,omitempty"`  //
+	Seen      time.Time  `json:"seen"`                //
+}
+
+// String says who it is and what it offers, in half a sentence.
+func (r Rival) String() string {
+	s := "the DHCP server " + r.Server.String()
+	if r.MAC != "" {
+		s += " (" + string(r.MAC) + ")"
+	}
+	s += " on " + r.Interface
+	switch {
+	case r.Offered.IsValid():
+		s += ", which offers " + r.Offered.String()
+	case r.MAC != "":
+		s += ", which gives no addresses"
+	}
+	if r.BootFile != "" {
+		s += fmt.Sprintf(" and the boot file %q", clip(r.BootFile, 80))
+	}
+	return s
 }
 
 // Lease is an address given to a MAC. Machines of ours hold theirs for good (Reserved).
@@ -52,6 +102,8 @@ type Discovery struct {
 type NetworkStore interface {
 	ListSubnets(ctx context.Context) ([]Subnet, error)
 	PutSubnet(ctx context.Context, s *Subnet) error // create or replace by ID; an overlap is a Conflict
+	// ChangeSubnet reads, changes and stores a subnet in one transaction; an error of change leaves it as it was.
+	ChangeSubnet(ctx context.Context, id string, change func(*Subnet) error) (*Subnet, error)
 	DeleteSubnet(ctx context.Context, id string) error
 
 	ListLeases(ctx context.Context) ([]Lease, error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/better-compute/bcd/app"
 )
@@ -31,32 +32,50 @@ func (db *DB) PutSubnet(ctx context.Context, s *app.Subnet) error {
 	if !s.CIDR.IsValid() {
 		return app.Invalid("cidr", "a subnet needs a network such as 192.0.2.0/24")
 	}
-	return db.write(ctx, func(tx *txn) error {
-		next := *s
-		next.CIDR = next.CIDR.Masked()
-		if next.Created.IsZero() {
-			next.Created = db.now()
-		}
-		all, err := subnets(tx)
+	return db.write(ctx, func(tx *txn) error { return putSubnet(tx, s, db.now()) })
+}
+
+// ChangeSubnet changes a subnet in one transaction. Its id stays.
+func (db *DB) ChangeSubnet(ctx context.Context, id string, change func(*app.Subnet) error) (out *app.Subnet, err error) {
+	err = db.write(ctx, func(tx *txn) error {
+		s, err := document[app.Subnet](tx, "SELECT doc FROM subnets WHERE id = ?", id)
 		if err != nil {
+			return notFound(err, "subnet", id)
+		}
+		if err := change(s); err != nil {
 			return err
 		}
-		for _, o := range all {
-			if o.ID != next.ID && o.CIDR.Overlaps(next.CIDR) {
-				return app.Errorf(app.Conflict, "subnet-overlap", "%s overlaps subnet %s (%s)", next.CIDR, o.ID, o.CIDR).
-					At("cidr").Do("choose another network, or delete %s", o.ID)
-			}
-		}
-		doc, err := encode(&next)
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec("INSERT INTO subnets (id, doc) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET doc = excluded.doc", next.ID, doc)
-		if err == nil {
-			*s = next
-		}
-		return err
+		s.ID, out = id, s
+		return putSubnet(tx, s, db.now())
 	})
+	return out, err
+}
+
+func putSubnet(tx *txn, s *app.Subnet, now time.Time) error {
+	next := *s
+	next.CIDR = next.CIDR.Masked()
+	if next.Created.IsZero() {
+		next.Created = now
+	}
+	all, err := subnets(tx)
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		if o.ID != next.ID && o.CIDR.Overlaps(next.CIDR) {
+			return app.Errorf(app.Conflict, "subnet-overlap", "%s overlaps subnet %s (%s)", next.CIDR, o.ID, o.CIDR).
+				At("cidr").Do("choose another network, or delete %s", o.ID)
+		}
+	}
+	doc, err := encode(&next)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("INSERT INTO subnets (id, doc) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET doc = excluded.doc", next.ID, doc)
+	if err == nil {
+		*s = next
+	}
+	return err
 }
 
 // DeleteSubnet removes a subnet and its leases.

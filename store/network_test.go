@@ -51,6 +51,23 @@ func TestSubnets(t *testing.T) {
 	if leases, _ := db.ListLeases(t.Context()); len(leases) != 1 {
 		t.Errorf("%d leases", len(leases))
 	}
+	got, err := db.ChangeSubnet(t.Context(), "s-a", func(s *app.Subnet) error {
+		s.Reservations = append(s.Reservations, app.Reservation{MAC: mac(1), Addr: netip.MustParseAddr("192.0.2.9")})
+		s.Options, s.Routes = []app.DHCPOption{{Code: 26, Type: "uint16", Value: "9000"}}, []app.StaticRoute{{To: netip.MustParsePrefix("203.0.113.0/24"), Via: s.Gateway}}
+		return nil
+	})
+	if all, lerr := db.ListSubnets(t.Context()); err != nil || lerr != nil || cmp.Diff(*got, all[0], comparable) != "" || len(all[0].Reservations) != 1 || all[0].Mode != "full" {
+		t.Errorf("changed to %+v, %v; stored %+v", got, err, all)
+	}
+	refuse := app.Invalid("mac", "no")
+	if _, err := db.ChangeSubnet(t.Context(), "s-a", func(s *app.Subnet) error { s.Mode = "off"; return refuse }); err != refuse {
+		t.Errorf("a refused change gave %v", err)
+	}
+	if all, _ := db.ListSubnets(t.Context()); all[0].Mode != "full" {
+		t.Error("a refused change was stored")
+	}
+	_, err = db.ChangeSubnet(t.Context(), "s-9", func(*app.Subnet) error { return nil })
+	wantCode(t, err, app.NotFound, "subnet-not-found")
 	if err := db.DeleteSubnet(t.Context(), "s-a"); err != nil {
 		t.Fatal(err)
 	}
