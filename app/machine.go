@@ -74,6 +74,7 @@ type Machine struct {
 	PowerReason string    `json:"powerReason,omitempty"`
 
 	Card       json.RawMessage `json:"capabilityCard,omitempty"` // written by the enrolment probe of the BMC driver
+	Network    *SystemNetwork  `json:"network,omitempty"`        // of the system that the next deploy installs; nil: DHCP on every port
 	Deployment *Deployment     `json:"deployment,omitempty"`
 	OwnDisks   []DiskID        `json:"ownDisks,omitempty"` // disks that deploys of this machine wrote, so release may wipe them
 	KexecOK    bool            `json:"kexecProven,omitempty"`

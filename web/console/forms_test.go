@@ -52,6 +52,11 @@ func TestForms(t *testing.T) {
 		{"batch release with another number", "/machines/batch", form("verb", "release", "id", "m-1", "id", "m-3", "confirm", "3"), 422, "", ""},
 		{"batch release", "/machines/batch", form("verb", "release", "id", "m-1", "id", "m-3", "confirm", "2"), 303, "/machines", "release"},
 		{"batch deploy without an image", "/machines/batch", form("verb", "deploy", "id", "m-1"), 422, "", ""},
+		{"network", "/machines/m-3/network", form("network", "links:\r\n- {name: lan0, kind: port, mac: \"00:00:5e:00:53:13\", dhcp: true}\r\n"), 303, "/machines/m-3", ""},
+		{"network that is no YAML", "/machines/m-3/network", form("network", "links: ["), 422, "", ""},
+		{"network with an unknown key", "/machines/m-3/network", form("network", "links: []\ncolour: red"), 422, "", ""},
+		{"network of another machine's port", "/machines/m-3/network", form("network", "links: [{name: lan0, kind: port, mac: \"00:00:5e:00:53:99\", dhcp: true}]"), 422, "", ""},
+		{"network cleared", "/machines/m-3/network/delete", "", 303, "/machines/m-3", ""},
 		{"accept", "/discovered/00:00:5e:00:53:77/accept", form("name", "found", "bmc.driver", "redfish"), 303, "/machines/", "enroll"},
 		{"confirm a port", "/machines/m-3/confirm-mac", form("mac", "00:00:5e:00:53:13"), 303, "/machines/m-3", "confirm-mac"},
 	} {

@@ -45,6 +45,7 @@ type plan struct {
 	Kexec    bool               `json:"kexec"`
 	Args     string             `json:"kernelArgs,omitempty"` // of the profile and the spec
 	Hostname string             `json:"hostname"`
+	Network  *app.SystemNetwork `json:"network,omitempty"`
 }
 
 // New registers the verb and its steps.
@@ -112,7 +113,12 @@ func (v *Verbs) plan(ctx context.Context, m *app.Machine, spec app.DeploySpec) (
 	if err := checkSpec(&spec, m); err != nil {
 		return plan{}, nil, err
 	}
-	pl := plan{Spec: spec, Target: metal.Target(d), Disk: Identity(d), ImageID: img.ID, Image: img.Name, Index: img.Index, Hostname: spec.Hostname, Args: spec.KernelArgs}
+	if m.Network != nil {
+		if err := m.Network.CheckMachine("network", m.NICs); err != nil {
+			return plan{}, nil, err
+		}
+	}
+	pl := plan{Spec: spec, Target: metal.Target(d), Disk: Identity(d), ImageID: img.ID, Image: img.Name, Index: img.Index, Hostname: spec.Hostname, Args: spec.KernelArgs, Network: m.Network}
 	proven := m.KexecOK
 	if m.Profile != "" {
 		prof, err := v.cfg.Profiles.Profile(ctx, m.Profile)

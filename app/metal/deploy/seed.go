@@ -4,14 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/better-compute/bcd/app"
 )
 
 // SeedInput is what the NoCloud seed of an installed system says.
 type SeedInput struct {
 	InstanceID, Hostname string
 	SSHKeys              []string
-	UserData             string // passed on byte-identical; empty: an empty cloud-config
-	PhoneHome            string // URL
+	UserData             string             // passed on byte-identical; empty: an empty cloud-config
+	PhoneHome            string             // URL
+	Network              *app.SystemNetwork // nil: the image's own, as a rule DHCP on every port
 }
 
 // Seed renders the files of a NoCloud seed (cloud-init's documentation, "NoCloud"): meta-data and user-data are the
@@ -24,11 +27,15 @@ func Seed(in SeedInput) map[string][]byte {
 	if user == "" {
 		user = "#cloud-config\n{}\n"
 	}
-	return map[string][]byte{
+	files := map[string][]byte{
 		"meta-data":   append(meta, '\n'),
 		"user-data":   []byte(user),
 		"vendor-data": []byte(vendorData(in.PhoneHome)),
 	}
+	if in.Network != nil {
+		files["network-config"] = networkConfig(in.Network)
+	}
+	return files
 }
 
 // vendorData is one script, not a cloud-config: a user-data that sets the same keys would replace those. cloud-init runs it

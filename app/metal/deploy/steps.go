@@ -113,7 +113,7 @@ func (v *Verbs) configure(ctx context.Context, s workflow.StepContext) (any, err
 		return nil, err
 	}
 	return agentv1.Configure{Disk: pl.Target, KernelArgs: pl.Args, Seed: Seed(SeedInput{
-		InstanceID: m.ID + "-" + s.Command().WorkflowID, Hostname: pl.Hostname, SSHKeys: pl.Spec.SSHKeys, UserData: pl.Spec.UserData, PhoneHome: url,
+		InstanceID: m.ID + "-" + s.Command().WorkflowID, Hostname: pl.Hostname, SSHKeys: pl.Spec.SSHKeys, UserData: pl.Spec.UserData, PhoneHome: url, Network: pl.Network,
 	})}, nil
 }
 
