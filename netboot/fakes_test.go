@@ -37,6 +37,17 @@ func (m *memStore) PutSubnet(_ context.Context, s *app.Subnet) error {
 	return nil
 }
 
+func (m *memStore) ChangeSubnet(_ context.Context, id string, change func(*app.Subnet) error) (*app.Subnet, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.subnets {
+		if m.subnets[i].ID == id {
+			return &m.subnets[i], change(&m.subnets[i])
+		}
+	}
+	return nil, app.Missing("subnet", id)
+}
+
 func (m *memStore) DeleteSubnet(_ context.Context, id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

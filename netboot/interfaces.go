@@ -21,14 +21,33 @@ import (
 // lookEvery is how often interfaces are looked at: one that appears or changes its address is taken up that soon.
 const lookEvery = 2 * time.Second
 
-// Status is how one interface that a subnet names is served.
+// Status is how one interface that a subnet names is served. Without a name it stands for all of them, where clients that
+// come through relays are answered.
 type Status struct {
 	Interface string
 	Present   bool
 	Carrier   bool
 	Addrs     []netip.Addr
-	Full      bool   // answers are given; else it is listened to only
+	Answers   bool   // answers are given; else it is listened to only
 	Error     string // why it is not served, in full or in part; "" when all is well
+}
+
+// faces are what is served on an interface: all that any of its subnets needs.
+type faces struct {
+	answers bool // DHCP answers, and the router advertisement that iPXE waits for
+	tftp    bool
+	pxe     bool // port 4011
+	time    bool
+}
+
+// with adds what one subnet needs.
+func (f faces) with(s app.Subnet) faces {
+	return faces{
+		answers: f.answers || s.Answers(),
+		tftp:    f.tftp || s.Mode == app.SubnetFull || s.Mode == app.SubnetProxy,
+		pxe:     f.pxe || s.Mode == app.SubnetProxy,
+		time:    f.time || s.Mode == app.SubnetFull,
+	}
 }
 
 // Status lists the interfaces that subnets name, by name.
@@ -47,7 +66,7 @@ func (s *Server) Status() []Status {
 // link is what decides how an interface is served. A change of any field restarts its servers.
 type link struct {
 	index int
-	full  bool
+	faces faces
 	addrs string
 }
 
@@ -93,36 +112,37 @@ func (s *Server) reconcile(ctx context.Context, running map[string]*served) {
 		}
 	}
 	status := map[string]Status{}
-	for name, full := range wanted {
-		status[name] = s.keep(ctx, running, name, full)
+	for name, want := range wanted {
+		status[name] = s.keep(ctx, running, name, want)
 	}
 	s.mu.Lock()
 	s.status = status
 	s.mu.Unlock()
 }
 
-// wanted says which interfaces subnets name, and whether any of them is to be answered.
-func (s *Server) wanted() map[string]bool {
+// wanted says which interfaces subnets name, and what is to be served there. Relayed subnets name none: they are served on
+// all, once they are turned on.
+func (s *Server) wanted() map[string]faces {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := map[string]bool{}
+	out := map[string]faces{}
 	for _, sub := range s.subnets {
-		if sub.Interface != "" {
-			out[sub.Interface] = out[sub.Interface] || sub.Mode == "full"
+		if sub.Interface != "" || sub.Answers() {
+			out[sub.Interface] = out[sub.Interface].with(sub)
 		}
 	}
 	return out
 }
 
 // keep makes one interface be served as it should, and tells when that changed.
-func (s *Server) keep(ctx context.Context, running map[string]*served, name string, full bool) Status {
-	st := Status{Interface: name, Full: full}
+func (s *Server) keep(ctx context.Context, running map[string]*served, name string, f faces) Status {
+	st := Status{Interface: name, Answers: f.answers}
 	r := running[name]
 	ifi, addrs, err := s.look(name)
 	var want link
 	if err == nil {
 		st.Present, st.Carrier, st.Addrs = true, ifi.Flags&net.FlagRunning != 0, addrs
-		want = link{ifi.Index, full, fmt.Sprint(addrs)}
+		want = link{ifi.Index, f, fmt.Sprint(addrs)}
 	}
 	if err == nil && r != nil && r.link == want && !r.over() {
 		st.Error = s.lastError(name)
@@ -164,28 +184,37 @@ func (s *Server) lastError(name string) string {
 
 // tell records that an interface is served, or why not.
 func (s *Server) tell(st Status) {
-	level, message := "info", "Interface "+st.Interface+" is listened to; nothing is answered there."
+	name := "Interface " + st.Interface
+	if st.Interface == "" {
+		name = "The port for relayed requests"
+	}
+	level, message := "info", name+" is listened to; nothing is answered there."
 	switch {
 	case st.Error != "":
-		level, message = "error", "Interface "+st.Interface+" is not fully served: "+st.Error
-	case st.Full:
+		level, message = "error", name+" is not fully served: "+st.Error
+	case st.Answers && st.Interface == "":
+		message = "Machines behind relays are answered."
+	case st.Answers:
 		message = "Machines on interface " + st.Interface + " are answered."
 	}
 	s.record("netboot.interface", level, "", message, st)
 }
 
-// look finds an interface and its IPv4 addresses.
+// look finds an interface and its IPv4 addresses. The nameless one is there always, and has those of all others.
 func (s *Server) look(name string) (ifi *net.Interface, addrs []netip.Addr, err error) {
 	err = s.cfg.Sockets(func() error {
-		if ifi, err = net.InterfaceByName(name); err != nil {
-			return fmt.Errorf("interface %q is not there", name)
+		list, err := net.InterfaceAddrs()
+		if ifi = (&net.Interface{Flags: net.FlagRunning}); name != "" {
+			if ifi, err = net.InterfaceByName(name); err != nil {
+				return fmt.Errorf("interface %q is not there", name)
+			}
+			list, err = ifi.Addrs()
 		}
-		list, err := ifi.Addrs()
 		if err != nil {
 			return fmt.Errorf("reading addresses of %q: %w", name, err)
 		}
 		for _, a := range list {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() {
 				addrs = append(addrs, p.Addr())
 			}
 		}
@@ -197,20 +226,43 @@ func (s *Server) look(name string) (ifi *net.Interface, addrs []netip.Addr, err 
 // serve starts the servers of one interface. DHCP is a must; when another fails to open, the rest goes on and the
 // error says which.
 func (s *Server) serve(ctx context.Context, ifi *net.Interface, addrs []netip.Addr, want link) (*served, error) {
+	open := func() (dhcp.Conn, error) { return dhcp.Listen(ifi) }
+	if ifi.Name == "" {
+		open = dhcp.ListenRelayed
+	}
 	var conn dhcp.Conn
-	if err := s.cfg.Sockets(func() (err error) { conn, err = dhcp.Listen(ifi); return err }); err != nil {
+	if err := s.cfg.Sockets(func() (err error) { conn, err = open(); return err }); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r := &served{link: want, stop: cancel, ended: make(chan struct{})}
 	var wg sync.WaitGroup
-	s.start(&wg, cancel, func() error { return s.dhcp.Serve(ctx, dhcp.Interface{Name: ifi.Name, Addrs: addrs}, conn) })
-	var err error
-	if want.full {
-		err = errors.Join(s.serveTFTP(ctx, &wg, cancel, ifi), s.serveRA(ctx, &wg, cancel, ifi), s.serveTime(ctx, &wg, cancel, ifi))
+	at := dhcp.Interface{Name: ifi.Name, Addrs: addrs}
+	s.start(&wg, cancel, func() error { return s.dhcp.Serve(ctx, at, conn) })
+	var errs []error
+	if want.faces.pxe {
+		errs = append(errs, s.servePXE(ctx, &wg, cancel, at))
+	}
+	if want.faces.tftp {
+		errs = append(errs, s.serveTFTP(ctx, &wg, cancel, ifi))
+	}
+	if want.faces.answers && ifi.Name != "" {
+		errs = append(errs, s.serveRA(ctx, &wg, cancel, ifi))
+	}
+	if want.faces.time {
+		errs = append(errs, s.serveTime(ctx, &wg, cancel, ifi))
 	}
 	go func() { wg.Wait(); cancel(); close(r.ended) }()
-	return r, err
+	return r, errors.Join(errs...)
+}
+
+func (s *Server) servePXE(ctx context.Context, wg *sync.WaitGroup, cancel context.CancelFunc, at dhcp.Interface) error {
+	var conn dhcp.Conn
+	if err := s.cfg.Sockets(func() (err error) { conn, err = dhcp.ListenPXE(at.Name); return err }); err != nil {
+		return err
+	}
+	s.start(wg, cancel, func() error { return s.dhcp.ServePXE(ctx, at, conn) })
+	return nil
 }
 
 // start runs one server; when it fails, those of its interface end with it and are started anew.

@@ -2,7 +2,8 @@
 // router advertisement that iPXE waits for.
 //
 // It knows no machines: the Port, which the site fills in, says who a client is and what it should boot. It starts in
-// listen mode: nothing but the HTTP listener answers anyone until a subnet's mode is "full".
+// listen mode: nothing but the HTTP listener answers anyone until a subnet's mode is another than "off". It looks for other
+// DHCP servers on the networks that it listens to, and says so in two DISCOVERs every ten minutes.
 package netboot
 
 import (

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -72,6 +73,7 @@ type Server struct {
 	mu      sync.Mutex // protects what follows
 	subnets []app.Subnet
 	status  map[string]Status
+	rivals  map[string][]app.Rival // by interface, as last found
 }
 
 // New makes a Server.
@@ -88,7 +90,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	s := &Server{cfg: cfg, clients: newTracker(cfg.Clock), changed: make(chan struct{}, 1), ready: make(chan struct{}), status: map[string]Status{}}
+	s := &Server{cfg: cfg, clients: newTracker(cfg.Clock), changed: make(chan struct{}, 1), ready: make(chan struct{}), status: map[string]Status{}, rivals: map[string][]app.Rival{}}
 	d := dhcp.Config{Store: cfg.Store, Clients: dhcpClients{s}, Record: s.recordDHCP, Log: cfg.Log, Now: cfg.Clock}
 	if !cfg.NoProbe {
 		d.Probe = s.probe
@@ -139,6 +141,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	failed := make(chan error, 3)
 	for _, run := range []func() error{
+		func() error { s.seekRivals(ctx); return nil },
 		func() error { return s.http.Serve(ctx, l) },
 		func() error { return s.dhcp.Run(ctx) },
 		func() error { return s.watch(ctx) },
@@ -181,19 +184,50 @@ func (s *Server) AddressFor(mac app.MAC) (netip.Addr, bool) {
 	defer s.mu.Unlock()
 	var first netip.Addr
 	for _, sub := range s.subnets {
-		for _, a := range s.status[sub.Interface].Addrs {
-			if sub.Mode != "full" || !sub.CIDR.Contains(a) {
-				continue
-			}
-			if sub.ID == id {
-				return a, true
-			}
-			if !first.IsValid() {
-				first = a
-			}
+		a, ok := s.source(sub)
+		switch {
+		case !ok:
+		case sub.ID == id:
+			return a, true
+		case !first.IsValid():
+			first = a
 		}
 	}
 	return first, first.IsValid()
+}
+
+// source is our address for the clients of a subnet that is answered: ours in it, or the one that packets to a relayed one
+// leave from. mu must be held.
+func (s *Server) source(sub app.Subnet) (netip.Addr, bool) {
+	if !sub.Answers() {
+		return netip.Addr{}, false
+	}
+	addrs := s.status[sub.Interface].Addrs
+	if sub.Interface == "" {
+		if a := s.route(sub.CIDR.Addr().Next()); slices.Contains(addrs, a) {
+			return a, true
+		}
+		return netip.Addr{}, false
+	}
+	i := slices.IndexFunc(addrs, sub.CIDR.Contains)
+	if i < 0 {
+		return netip.Addr{}, false
+	}
+	return addrs[i], true
+}
+
+// route asks the kernel from which address packets to another one leave; invalid when there is no way. Nothing is sent.
+func (s *Server) route(to netip.Addr) (from netip.Addr) {
+	_ = s.cfg.Sockets(func() error {
+		c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, dhcp.ServerPort)))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		from = c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+		return nil
+	})
+	return from
 }
 
 // URL is the absolute address of a path on the HTTP listener for a client that sees us at an address.

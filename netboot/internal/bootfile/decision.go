@@ -42,8 +42,8 @@ type Decision struct {
 // Decide chooses the boot file for a client. It never hands an URL to a PXE client that is no iPXE, and hands out no
 // file rather than one the client cannot run.
 //
-// A PXE reply carries no option 60: with it but without option 43, EDK2 takes the offer for a boot server's and asks
-// port 4011.
+// VendorClass is for a reply that gives an address too. It is empty for PXE: with option 60 but without option 43, EDK2
+// takes such an offer for a boot server's and asks port 4011.
 func Decide(f Facts) Decision {
 	arch, netboot := f.Arch()
 	d := Decision{Arch: arch.Family()}
@@ -74,6 +74,9 @@ func loader(f Facts, d Decision, arch Arch) Decision {
 	case !ok:
 		d.Reason = fmt.Sprintf("this build has no loader for architecture 0x%04x%s", uint16(arch), named(d.Arch))
 		return d
+	case d.Stage == StageFirmware && f.NoTFTP:
+		d.Reason = "the subnet boots by HTTP only, and this firmware asks for TFTP"
+		return d
 	case d.Stage == StageHTTP && d.Arch == "bios":
 		d.Reason = "HTTP boot of a BIOS machine is not supported"
 		return d
@@ -95,7 +98,7 @@ func script(f Facts, d Decision) Decision {
 		d.Reason = fmt.Sprintf("this build has no ramdisk for%s", named(d.Arch))
 		return d
 	}
-	if f.weakROM(d.Arch) && !f.Chained && f.Boot == BootRamdisk {
+	if f.weakROM(d.Arch) && !f.Chained && !f.NoTFTP && f.Boot == BootRamdisk {
 		d.File, d.Loader = name, true
 		d.Reason = "the NIC's own iPXE lacks a feature that the script needs: it gets ours"
 		return d

@@ -64,6 +64,7 @@ type Facts struct {
 	Relayed     bool   // came through a relay agent (giaddr set)
 	Boot        Boot   // what the machine should do
 	Chained     bool   // the client's own iPXE was just given our loader
+	NoTFTP      bool   // only what comes by HTTP may be handed out
 	HTTPBase    string // "http://192.0.2.1:8080", our address as this client sees it
 }
 

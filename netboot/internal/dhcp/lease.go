@@ -27,8 +27,11 @@ func (s *Server) request(ctx context.Context, r *request, sub *subnet, conn Conn
 	v := s.judge(r, sub, a)
 	if v != ack {
 		s.mu.Unlock()
-		if v == nak {
+		switch {
+		case v == nak:
 			s.refuse(r, sub, a, conn)
+		case r.server.IsValid():
+			s.elsewhere(r, sub, a)
 		}
 		return
 	}
@@ -66,7 +69,7 @@ func (s *Server) judge(r *request, sub *subnet, a netip.Addr) verdict {
 	e := s.table.byKey[leaseKey{sub.ID, r.mac}]
 	mine := e != nil && e.lease.Addr == a && s.table.byAddr[a] == e
 	switch {
-	case r.server.IsValid() && r.server != ours(r, sub): // SELECTING another server: our offer is void
+	case r.server.IsValid() && r.server != serverID(r, sub): // SELECTING another server: our offer is void
 		if e != nil && e.lease.State == "offered" {
 			s.table.drop(e)
 		}
@@ -79,10 +82,17 @@ func (s *Server) judge(r *request, sub *subnet, a netip.Addr) verdict {
 		return refused
 	case s.table.byAddr[a] != nil && !s.table.free(a, r.mac, r.arrived): // somebody else's
 		return refused
-	case r.ciaddr.IsValid() && r.to == ours(r, sub): // renewing a lease that we no longer know
+	case r.ciaddr.IsValid() && r.meta.To == ours(r, sub): // renewing a lease that we no longer know
 		return refused
 	}
 	return silent
+}
+
+// elsewhere reports a client that took another server's offer.
+func (s *Server) elsewhere(r *request, sub *subnet, a netip.Addr) {
+	x := s.exchange("dhcp.elsewhere", r, sub, a, decisionOf(r))
+	x.Server, x.Message = r.server, "The client took the offer of another DHCP server, "+r.server.String()+"."
+	s.cfg.Record(x)
 }
 
 // refuse sends a NAK.

@@ -71,6 +71,9 @@ func (s *Server) hold(r *request, sub *subnet, reserved netip.Addr, known bool) 
 	now := r.arrived
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if own, ok := sub.byMAC[r.mac]; ok {
+		reserved = own
+	}
 	a, ok = s.choose(r, sub, reserved, now)
 	if !ok {
 		return a, false, false
@@ -102,24 +105,28 @@ func (s *Server) unhold(a netip.Addr) {
 // mu must be held.
 func (s *Server) choose(r *request, sub *subnet, reserved netip.Addr, now time.Time) (netip.Addr, bool) {
 	mine := r.iface.Addrs
-	if reserved.IsValid() && sub.CIDR.Contains(reserved) && !sub.excluded(reserved, mine) && s.table.free(reserved, r.mac, now) {
+	if reserved.IsValid() && !sub.excluded(reserved, r.mac, mine) && s.table.free(reserved, r.mac, now) {
 		return reserved, true
 	}
 	if e := s.table.byKey[leaseKey{sub.ID, r.mac}]; e != nil && s.keeps(sub, e, r) {
 		return e.lease.Addr, true
 	}
-	if r.wanted.IsValid() && sub.holds(r.wanted, mine) && s.table.free(r.wanted, r.mac, now) {
+	if r.wanted.IsValid() && sub.holds(r.wanted, r.mac, mine) && s.table.free(r.wanted, r.mac, now) {
 		return r.wanted, true
 	}
-	return s.table.pick(sub.pool, r.mac, now, func(a netip.Addr) bool { return sub.excluded(a, mine) })
+	return s.table.pick(sub.pool, r.mac, now, func(a netip.Addr) bool { return sub.excluded(a, r.mac, mine) })
 }
 
-// keeps reports whether a client may go on with the address of its entry: a stranded one it may not. mu must be held.
+// keeps reports whether a client may go on with the address of its entry. A stranded one it may not, nor one beside the
+// address that is reserved for it, once that is free. mu must be held.
 func (s *Server) keeps(sub *subnet, e *entry, r *request) bool {
-	if e.lease.Reserved {
-		return sub.CIDR.Contains(e.lease.Addr) && !sub.excluded(e.lease.Addr, r.iface.Addrs)
+	if own, ok := sub.byMAC[r.mac]; ok && own != e.lease.Addr && s.table.free(own, r.mac, r.arrived) {
+		return false
 	}
-	return sub.holds(e.lease.Addr, r.iface.Addrs)
+	if e.lease.Reserved {
+		return !sub.excluded(e.lease.Addr, r.mac, r.iface.Addrs)
+	}
+	return sub.holds(e.lease.Addr, r.mac, r.iface.Addrs)
 }
 
 // exhausted reports a pool without a free address, once in a while: the clients keep asking.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,7 +38,11 @@ func (s *Server) answer(ctx context.Context, r *request, sub *subnet, kind dhcpv
 	}
 	x := s.exchange(what, r, sub, a, d)
 	x.Message = message
-	rep, err := buildReply(r, sub, kind, a, me, d)
+	rep, left, err := buildReply(r, sub, kind, a, me, d)
+	if len(left) > 0 {
+		x.LeftOut, x.Level = left, "warn"
+		x.Message += " Some options had no room in the largest message that the client takes."
+	}
 	if err != nil {
 		x.Kind, x.Level, x.Message = "dhcp.failed", "error", "No answer was sent: "+err.Error()
 		s.cfg.Record(x)
@@ -54,26 +59,28 @@ func (s *Server) send(conn Conn, r *request, rep Reply, x Exchange) {
 	s.cfg.Record(x)
 }
 
-// buildReply makes an OFFER or ACK that fits the client's largest message.
-func buildReply(r *request, sub *subnet, kind dhcpv4.MessageType, a, me netip.Addr, d bootfile.Decision) (Reply, error) {
-	m := skeleton(r, kind, me)
+// buildReply makes an OFFER or ACK that fits the client's largest message, and tells which of the operator's options had
+// no room in it.
+func buildReply(r *request, sub *subnet, kind dhcpv4.MessageType, a, me netip.Addr, d bootfile.Decision) (Reply, []int, error) {
+	m := skeleton(r, kind, serverID(r, sub))
 	if a.IsValid() {
 		m.YourIPAddr = a.AsSlice()
 		leaseOptions(m, sub.lease)
 	}
 	subnetOptions(m, sub)
+	ownOptions(m, r, sub)
 	bootOptions(m, r, me, d)
-	payload, err := fit(m, r.messageLimit())
+	payload, left, err := fit(m, r.messageLimit())
 	if err != nil {
-		return Reply{}, err
+		return Reply{}, nil, err
 	}
-	rep := Reply{Payload: payload, Source: me}
+	rep := Reply{Payload: payload, Source: me, IfIndex: r.meta.IfIndex}
 	rep.To, rep.HW = r.destination(a)
-	return rep, nil
+	return rep, left, nil
 }
 
 // skeleton copies what every reply owes its request: ids, flags, relay, client-id (RFC 6842), relay information.
-func skeleton(r *request, kind dhcpv4.MessageType, me netip.Addr) *dhcpv4.DHCPv4 {
+func skeleton(r *request, kind dhcpv4.MessageType, id netip.Addr) *dhcpv4.DHCPv4 {
 	m := &dhcpv4.DHCPv4{
 		OpCode: dhcpv4.OpcodeBootReply, HWType: r.msg.HWType, ClientHWAddr: r.msg.ClientHWAddr,
 		TransactionID: r.msg.TransactionID, Flags: r.msg.Flags, GatewayIPAddr: r.msg.GatewayIPAddr,
@@ -83,7 +90,7 @@ func skeleton(r *request, kind dhcpv4.MessageType, me netip.Addr) *dhcpv4.DHCPv4
 		m.ClientIPAddr = r.msg.ClientIPAddr
 	}
 	m.UpdateOption(dhcpv4.OptMessageType(kind))
-	m.UpdateOption(dhcpv4.OptServerIdentifier(me.AsSlice()))
+	m.UpdateOption(dhcpv4.OptServerIdentifier(id.AsSlice()))
 	for _, code := range []uint8{dhcpv4.OptionClientIdentifier.Code(), dhcpv4.OptionRelayAgentInformation.Code()} {
 		if v, ok := r.msg.Options[code]; ok {
 			m.Options[code] = v
@@ -113,6 +120,16 @@ func subnetOptions(m *dhcpv4.DHCPv4, sub *subnet) {
 	}
 	if sub.Domain != "" {
 		m.UpdateOption(dhcpv4.OptDomainName(sub.Domain))
+	}
+}
+
+// ownOptions writes the options that the operator added, to clients that ask for them or that ask for nothing by name.
+func ownOptions(m *dhcpv4.DHCPv4, r *request, sub *subnet) {
+	asked := r.msg.ParameterRequestList()
+	for code, v := range sub.options {
+		if len(asked) == 0 || asked.Has(dhcpv4.GenericOptionCode(code)) {
+			m.Options[code] = v
+		}
 	}
 }
 
@@ -165,21 +182,43 @@ func (r *request) messageLimit() int {
 	return n - headers
 }
 
-// fit encodes m in at most limit octets, leaving out what a client can do without if it must.
-func fit(m *dhcpv4.DHCPv4, limit int) ([]byte, error) {
-	b := m.ToBytes()
-	for _, code := range []uint8{42, 28, 15, 6, optGUID} {
-		if len(b) <= limit {
-			break
+// fit encodes m in at most limit octets. If it must, it leaves out what a client can do without: the operator's own
+// options first, the largest of them, then others that it knows. It tells which of the operator's it left out.
+func fit(m *dhcpv4.DHCPv4, limit int) (b []byte, left []int, err error) {
+	for b = m.ToBytes(); len(b) > limit; b = m.ToBytes() {
+		code, own := spare(m)
+		if code == 0 {
+			return nil, nil, app.Errorf(app.InvalidConfig, "dhcp-reply-too-long",
+				"the answer needs %d bytes and the client takes %d", len(b), limit).Do("shorten the boot file's address or the subnet's options")
+		}
+		if own {
+			left = append(left, int(code))
 		}
 		delete(m.Options, code)
-		b = m.ToBytes()
 	}
-	if len(b) > limit {
-		return nil, app.Errorf(app.InvalidConfig, "dhcp-reply-too-long",
-			"the answer needs %d bytes and the client takes %d", len(b), limit).Do("shorten the boot file's address or the subnet's options")
+	slices.Sort(left)
+	return b, left, nil
+}
+
+// essential are the options that every reply of ours is made of; what else stands in one is the operator's.
+var essential = []uint8{1, 3, 6, 15, 28, 42, 43, 51, 53, 54, 56, 58, 59, 60, 61, 66, 67, 82, optGUID, optEncapIPXE}
+
+// spare chooses the option of a reply that is easiest to miss, 0 when there is none.
+func spare(m *dhcpv4.DHCPv4) (code uint8, own bool) {
+	for c, v := range m.Options {
+		if !slices.Contains(essential, c) && (code == 0 || len(v) > len(m.Options[code]) || len(v) == len(m.Options[code]) && c > code) {
+			code = c
+		}
 	}
-	return b, nil
+	if code != 0 {
+		return code, true
+	}
+	for _, c := range []uint8{42, 28, 15, 6, optGUID} {
+		if _, ok := m.Options[c]; ok {
+			return c, false
+		}
+	}
+	return 0, false
 }
 
 // destination says where a reply with address a goes (RFC 2131, 4.1): to the relay; to a client that has its address;
@@ -199,9 +238,9 @@ func (r *request) destination(a netip.Addr) (netip.AddrPort, net.HardwareAddr) {
 // nakReply makes a NAK. It is broadcast, because the client's address is wrong; over a relay the relay broadcasts it.
 func (s *Server) nakReply(r *request, sub *subnet) Reply {
 	me := ours(r, sub)
-	m := skeleton(r, dhcpv4.MessageTypeNak, me)
+	m := skeleton(r, dhcpv4.MessageTypeNak, serverID(r, sub))
 	m.UpdateOption(dhcpv4.OptMessage(fmt.Sprintf("not an address of this client on %v", sub.CIDR)))
-	rep := Reply{Source: me, To: broadcast}
+	rep := Reply{Source: me, To: broadcast, IfIndex: r.meta.IfIndex}
 	if r.giaddr.IsValid() {
 		m.SetBroadcast()
 		rep.To = netip.AddrPortFrom(r.giaddr, ServerPort)

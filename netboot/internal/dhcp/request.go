@@ -17,10 +17,12 @@ import (
 
 // Option codes without a name in the codec.
 const (
-	optUserClass  = 77
-	optClientArch = 93
-	optGUID       = 97
-	optEncapIPXE  = 175
+	optVendorOptions = 43
+	optUserClass     = 77
+	optClientArch    = 93
+	optGUID          = 97
+	optRoutes        = 121
+	optEncapIPXE     = 175
 )
 
 var (
@@ -34,10 +36,11 @@ type request struct {
 	kind    dhcpv4.MessageType
 	mac     app.MAC
 	iface   Interface
-	from    netip.AddrPort
-	to      netip.Addr // the address it was sent to: ours, or broadcast
+	meta    Meta
 	ciaddr  netip.Addr // invalid when 0.0.0.0
-	giaddr  netip.Addr // invalid when 0.0.0.0
+	giaddr  netip.Addr // the relay that is to be answered; invalid when 0.0.0.0
+	link    netip.Addr // an address of the relayed client's subnet; invalid when it came without a relay
+	as      netip.Addr // the server that the relay wants us to be for the client; invalid: we are ourselves
 	wanted  netip.Addr // option 50; invalid when absent
 	server  netip.Addr // option 54; invalid when absent
 	arrived time.Time
@@ -63,6 +66,10 @@ func parse(b []byte) (*request, error) {
 	}
 	if r.kind == dhcpv4.MessageTypeNone {
 		return nil, errNotRequest // plain BOOTP
+	}
+	if r.giaddr.IsValid() {
+		info := msg.Options.Get(dhcpv4.OptionRelayAgentInformation)
+		r.link, r.as = firstValid(relayAddress(info, subLinkSelection), r.giaddr), relayAddress(info, subServerOverride)
 	}
 	return r, nil
 }

@@ -141,17 +141,17 @@ func newPipe() *pipe {
 }
 
 // Read gives what was sent before Close, also after it.
-func (p *pipe) Read(buf []byte) (int, netip.AddrPort, netip.Addr, error) {
+func (p *pipe) Read(buf []byte) (int, Meta, error) {
 	select {
 	case d := <-p.in:
-		return copy(buf, d.b), d.from, d.to, nil
+		return copy(buf, d.b), Meta{From: d.from, To: d.to, IfIndex: 7}, nil
 	case <-p.closed:
 	}
 	select {
 	case d := <-p.in:
-		return copy(buf, d.b), d.from, d.to, nil
+		return copy(buf, d.b), Meta{From: d.from, To: d.to, IfIndex: 7}, nil
 	default:
-		return 0, netip.AddrPort{}, netip.Addr{}, net.ErrClosed
+		return 0, Meta{}, net.ErrClosed
 	}
 }
 
@@ -209,6 +209,20 @@ func start(t testing.TB, st *store, subnets []app.Subnet, opts ...option) *rig {
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	return r
+}
+
+// pxe serves port 4011 until the test ends, or until the pipe is closed: then ended is closed when all was handled.
+func (r *rig) pxe() (conn *pipe, ended chan struct{}) {
+	conn, ended = newPipe(), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(ended)
+		if err := r.srv.ServePXE(ctx, Interface{Name: "eth0", Addrs: []netip.Addr{serverIP, benchIP}}, conn); err != nil {
+			r.t.Errorf("ServePXE: %v", err)
+		}
+	}()
+	r.t.Cleanup(func() { cancel(); <-ended })
+	return conn, ended
 }
 
 // drain ends the server when everything that was sent is handled, and gives how many answers nobody took.

@@ -47,6 +47,7 @@ type Exchange struct {
 	Addr      netip.Addr     `json:"address,omitzero"`
 	Subnet    string         `json:"subnet,omitempty"`
 	Interface string         `json:"interface,omitempty"`
+	Server    netip.Addr     `json:"server,omitzero"`   // the other server that the client chose
 	Request   string         `json:"request,omitempty"` // message type of the client
 	XID       string         `json:"xid,omitempty"`
 	Stage     bootfile.Stage `json:"stage,omitempty"`
@@ -54,6 +55,7 @@ type Exchange struct {
 	UUID      app.UUID       `json:"uuid,omitempty"`
 	File      string         `json:"file,omitempty"`
 	Reason    string         `json:"reason,omitempty"`
+	LeftOut   []int          `json:"optionsLeftOut,omitempty"` // options that the client's largest message had no room for
 	Hostname  string         `json:"hostname,omitempty"`
 	Vendor    string         `json:"vendor,omitempty"`
 }
@@ -79,14 +81,16 @@ type Server struct {
 	subnets []*subnet
 	table   *table
 	probing map[netip.Addr]bool
-	told    map[string]time.Time // by subnet: when an exhausted pool was last reported
+	seen    map[netip.Addr]app.MAC // clients whose address another server gave
+	at      map[app.MAC]string     // and the subnets that they are in
+	told    map[string]time.Time   // by subnet: when an exhausted pool was last reported
 }
 
 // New makes a Server that knows no subnet and answers nothing.
 func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, commit: newCommitter(cfg.Store), probes: make(chan struct{}, maxProbes),
-		table: newTable(), probing: map[netip.Addr]bool{}, told: map[string]time.Time{},
+		table: newTable(), probing: map[netip.Addr]bool{}, seen: map[netip.Addr]app.MAC{}, at: map[app.MAC]string{}, told: map[string]time.Time{},
 	}
 }
 
@@ -102,6 +106,7 @@ func (s *Server) Load(ctx context.Context, subnets []app.Subnet) error {
 	for _, sub := range subnets {
 		s.subnets = append(s.subnets, newSubnet(sub))
 	}
+	s.table.forget(func(e *entry) bool { return s.subnetByID(e.lease.SubnetID) == nil })
 	for _, l := range leases {
 		if e := s.table.byKey[leaseKey{l.SubnetID, l.MAC}]; e == nil || l.Seen.After(e.lease.Seen) {
 			s.table.load(l)
@@ -122,7 +127,7 @@ func (s *Server) stranded() []Exchange {
 	now := s.cfg.Now()
 	for _, e := range s.table.byKey {
 		sub := s.subnetByID(e.lease.SubnetID)
-		if sub == nil || !sub.full() || e.lease.Reserved || e.lease.State != "bound" || !e.live(now) || sub.holds(e.lease.Addr, nil) {
+		if sub == nil || !sub.full() || e.lease.Reserved || e.lease.State != "bound" || !e.live(now) || sub.holds(e.lease.Addr, e.lease.MAC, nil) {
 			continue
 		}
 		out = append(out, Exchange{
@@ -150,13 +155,23 @@ func (s *Server) Run(ctx context.Context) error {
 
 // Serve answers the requests that arrive on one interface until ctx ends or the connection fails. It closes conn.
 func (s *Server) Serve(ctx context.Context, iface Interface, conn Conn) error {
+	var wg sync.WaitGroup // of answers that are sent later
+	defer wg.Wait()
+	return s.serve(ctx, conn, func(r *request) {
+		r.iface = iface
+		s.handle(ctx, r, conn, &wg)
+	})
+}
+
+// serve gives the requests of a connection to handle, several at a time.
+func (s *Server) serve(ctx context.Context, conn Conn, handle func(*request)) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	defer func() { _ = conn.Close() }()
 	var wg sync.WaitGroup
 	errs := make(chan error, readers)
 	for range readers {
-		wg.Go(func() { errs <- s.read(ctx, iface, conn, &wg) })
+		wg.Go(func() { errs <- s.read(conn, handle) })
 	}
 	err := <-errs
 	_ = conn.Close()
@@ -167,20 +182,20 @@ func (s *Server) Serve(ctx context.Context, iface Interface, conn Conn) error {
 	return err
 }
 
-func (s *Server) read(ctx context.Context, iface Interface, conn Conn, wg *sync.WaitGroup) error {
+func (s *Server) read(conn Conn, handle func(*request)) error {
 	buf := make([]byte, maxDatagram)
 	for {
-		n, from, to, err := conn.Read(buf)
+		n, meta, err := conn.Read(buf)
 		if err != nil {
 			return err
 		}
 		r, err := parse(buf[:n])
 		if err != nil {
-			s.cfg.Log.Debug("ignoring datagram", "interface", iface.Name, "from", from, "error", err)
+			s.cfg.Log.Debug("ignoring datagram", "from", meta.From, "error", err)
 			continue
 		}
-		r.iface, r.from, r.to, r.arrived = iface, from, to, s.cfg.Now()
-		s.handle(ctx, r, conn, wg)
+		r.meta, r.arrived = meta, s.cfg.Now()
+		handle(r)
 	}
 }
 
@@ -190,12 +205,16 @@ func (s *Server) handle(ctx context.Context, r *request, conn Conn, wg *sync.Wai
 	if sub == nil {
 		return
 	}
-	if !sub.full() {
-		s.heard(r, sub)
+	if !sub.Answers() {
+		s.heard(r, sub, "A machine tried to netboot on a subnet that is listened to only.")
 		return
 	}
 	if !ours(r, sub).IsValid() {
 		s.cfg.Log.Debug("interface has no address in the subnet, a request goes unanswered", "interface", r.iface.Name, "subnet", sub.ID)
+		return
+	}
+	if !sub.full() {
+		s.proxy(ctx, r, sub, conn)
 		return
 	}
 	switch r.kind {
@@ -219,13 +238,13 @@ func (s *Server) subnetFor(r *request) *subnet {
 	defer s.mu.Unlock()
 	var first *subnet
 	for _, sub := range s.subnets {
-		if r.giaddr.IsValid() {
-			if sub.CIDR.Contains(r.giaddr) {
+		if r.link.IsValid() {
+			if sub.CIDR.Contains(r.link) {
 				return sub
 			}
 			continue
 		}
-		if sub.Interface == "" && sub.CIDR.Contains(r.ciaddr) && slices.Contains(r.iface.Addrs, r.to) {
+		if sub.Interface == "" && sub.CIDR.Contains(r.ciaddr) && slices.Contains(r.iface.Addrs, r.meta.To) {
 			return sub // a client behind a relay renews without it
 		}
 		if sub.Interface == "" || sub.Interface != r.iface.Name {
@@ -250,23 +269,23 @@ func firstValid(addrs ...netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// heard reports a client on a subnet that is only listened to.
-func (s *Server) heard(r *request, sub *subnet) {
+// heard reports a netbooting client that is not answered.
+func (s *Server) heard(r *request, sub *subnet, message string) {
 	f := r.facts()
 	d := bootfile.Decide(f)
 	if r.kind != dhcpv4.MessageTypeDiscover || d.Stage == bootfile.StageOS {
 		return
 	}
 	x := s.exchange("dhcp.heard", r, sub, netip.Addr{}, d)
-	x.Message = "A machine tried to netboot on a subnet that is listened to only."
+	x.Message = message
 	s.cfg.Record(x)
 }
 
 // ours is our address as the client's subnet sees it: the one that was written to, else the interface's in the subnet;
 // invalid when it has none there. A relayed client is answered from any.
 func ours(r *request, sub *subnet) netip.Addr {
-	if slices.Contains(r.iface.Addrs, r.to) {
-		return r.to
+	if slices.Contains(r.iface.Addrs, r.meta.To) {
+		return r.meta.To
 	}
 	for _, a := range r.iface.Addrs {
 		if sub.CIDR.Contains(a) {
@@ -279,37 +298,13 @@ func ours(r *request, sub *subnet) netip.Addr {
 	return netip.Addr{}
 }
 
+// serverID is who we are for the client: ourselves, unless its relay says otherwise.
+func serverID(r *request, sub *subnet) netip.Addr { return firstValid(r.as, ours(r, sub)) }
+
 func (s *Server) exchange(kind string, r *request, sub *subnet, a netip.Addr, d bootfile.Decision) Exchange {
 	return Exchange{
 		Kind: kind, Level: "info", MAC: r.mac, Addr: a, Subnet: sub.ID, Interface: r.iface.Name,
 		Request: r.kind.String(), XID: r.msg.TransactionID.String(), Stage: d.Stage, Arch: d.Arch, UUID: r.facts().UUID(),
 		File: d.File, Reason: d.Reason, Hostname: r.hostname(), Vendor: text(r.msg.Options.Get(optVendorClass)),
 	}
-}
-
-// ClientAt says which client has, or last had, an address.
-func (s *Server) ClientAt(a netip.Addr) (app.MAC, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.table.byAddr[a]
-	if e == nil || e.lease.State == "declined" {
-		return "", false
-	}
-	return e.lease.MAC, true
-}
-
-// SubnetOf is the id of the subnet where a client was last seen, "" when it has no lease.
-func (s *Server) SubnetOf(mac app.MAC) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var found *entry
-	for _, sub := range s.subnets {
-		if e := s.table.byKey[leaseKey{sub.ID, mac}]; e != nil && (found == nil || e.lease.Seen.After(found.lease.Seen)) {
-			found = e
-		}
-	}
-	if found == nil {
-		return ""
-	}
-	return found.lease.SubnetID
 }

@@ -88,6 +88,15 @@ func (t *table) drop(e *entry) {
 	}
 }
 
+// forget drops the entries that gone accepts.
+func (t *table) forget(gone func(*entry) bool) {
+	for _, e := range t.byAddr {
+		if gone(e) {
+			t.drop(e)
+		}
+	}
+}
+
 // free reports whether an address may be given to mac: nobody else lives there.
 func (t *table) free(a netip.Addr, mac app.MAC, now time.Time) bool {
 	e := t.byAddr[a]
