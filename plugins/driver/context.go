@@ -3,6 +3,8 @@ package driver
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 )
 
 // Progress is how far an operation is. Done and Total count the unit that the phase implies (bytes for a write); Total
@@ -31,6 +33,9 @@ func (m SecretMap) Resolve(_ context.Context, name string) (string, error) {
 	}
 	return "", Errorf(CodeNoCredentials, "the secret %q was not given to the driver", name)
 }
+
+// Names lists what resolves, sorted: what goes to a plugin with the call.
+func (m SecretMap) Names() []string { return slices.Sorted(maps.Keys(m)) }
 
 // Context is what one operation knows about its call: the cancellation and deadline of the embedded context, and the
 // fields. The zero value of each field is usable.

@@ -113,6 +113,10 @@ func result(c Call, r any) (json.RawMessage, error) {
 	if r == nil {
 		return json.RawMessage("{}"), nil
 	}
+	if s, ok := r.(io.ReadWriteCloser); ok {
+		s.Close()
+		return nil, Errorf(CodeUnsupported, "%s gives a byte stream, not a result", c.Name())
+	}
 	b, err := json.Marshal(r)
 	switch {
 	case err != nil:

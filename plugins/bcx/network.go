@@ -1,0 +1,5 @@
+//go:build !windows
+
+package bcx
+
+const defaultNetwork = "unix"

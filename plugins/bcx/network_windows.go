@@ -1,0 +1,3 @@
+package bcx
+
+const defaultNetwork = "tcp"
