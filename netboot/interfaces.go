@@ -326,13 +326,18 @@ func (s *Server) serveTime(ctx context.Context, wg *sync.WaitGroup, cancel conte
 	return nil
 }
 
-// probe asks by ARP whether an address is in use.
+// probe asks whether an address is in use: by ARP on an interface, by ICMP when it is behind a relay.
 func (s *Server) probe(ctx context.Context, iface string, a netip.Addr) (inUse bool) {
 	_ = s.cfg.Sockets(func() error {
-		if ifi, err := net.InterfaceByName(iface); err == nil {
+		if iface == "" {
+			inUse = dhcp.Ping(ctx, a)
+			return nil
+		}
+		ifi, err := net.InterfaceByName(iface)
+		if err == nil {
 			inUse = dhcp.Probe(ctx, ifi, a)
 		}
-		return nil
+		return err
 	})
 	return inUse
 }

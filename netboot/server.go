@@ -116,6 +116,9 @@ func (s *Server) SubnetsChanged() {
 	}
 }
 
+// Free makes a running server forget a lease that was deleted from the store.
+func (s *Server) Free(mac app.MAC, a netip.Addr) { s.dhcp.Free(mac, a) }
+
 // Ready is closed once a running Server has opened its HTTP listener and looked at every interface: from then on URL and
 // AddressFor tell what they will tell later.
 func (s *Server) Ready() <-chan struct{} { return s.ready }

@@ -18,6 +18,9 @@ const maxTries = 3
 func (s *Server) discover(ctx context.Context, r *request, sub *subnet, conn Conn, wg *sync.WaitGroup) {
 	reserved, known := s.cfg.Clients.Reservation(ctx, r.mac)
 	a, fresh, ok := s.hold(r, sub, reserved, known)
+	if !ok && !a.IsValid() && s.reclaim(ctx, sub) {
+		a, fresh, ok = s.hold(r, sub, reserved, known)
+	}
 	if !ok {
 		if !a.IsValid() {
 			s.exhausted(r, sub)
@@ -42,7 +45,11 @@ func (s *Server) discover(ctx context.Context, r *request, sub *subnet, conn Con
 
 func (s *Server) probeAndOffer(ctx context.Context, r *request, sub *subnet, a, reserved netip.Addr, known bool, conn Conn) {
 	for range maxTries {
-		inUse := !r.giaddr.IsValid() && s.cfg.Probe(ctx, r.iface.Name, a) // a relayed subnet is out of ARP's reach
+		near := r.iface.Name
+		if r.giaddr.IsValid() {
+			near = ""
+		}
+		inUse := s.cfg.Probe(ctx, near, a)
 		s.unhold(a)
 		if ctx.Err() != nil {
 			return
@@ -127,6 +134,47 @@ func (s *Server) keeps(sub *subnet, e *entry, r *request) bool {
 		return !sub.excluded(e.lease.Addr, r.mac, r.iface.Addrs)
 	}
 	return sub.holds(e.lease.Addr, r.mac, r.iface.Addrs)
+}
+
+// reclaim looks, when a pool is exhausted, for addresses kept for machines that are nobody's any more: from now on their
+// leases end as any other. It reports whether there were any, and asks only once in a while.
+func (s *Server) reclaim(ctx context.Context, sub *subnet) bool {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	if now.Sub(s.swept[sub.ID]) < holdTime {
+		s.mu.Unlock()
+		return false
+	}
+	s.swept[sub.ID] = now
+	var kept []app.MAC
+	for key, e := range s.table.byKey {
+		if key.subnet == sub.ID && e.lease.Reserved {
+			kept = append(kept, key.mac)
+		}
+	}
+	s.mu.Unlock()
+	freed := false
+	for _, mac := range kept {
+		if _, known := s.cfg.Clients.Reservation(ctx, mac); known {
+			continue
+		}
+		s.mu.Lock()
+		if e := s.table.byKey[leaseKey{sub.ID, mac}]; e != nil {
+			e.lease.Reserved = false
+			freed = freed || !e.live(now)
+		}
+		s.mu.Unlock()
+	}
+	return freed
+}
+
+// Free forgets the lease of an address when the client holds it. The store's is the caller's business.
+func (s *Server) Free(mac app.MAC, a netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.table.byAddr[a]; e != nil && e.lease.MAC == mac {
+		s.table.drop(e)
+	}
 }
 
 // exhausted reports a pool without a free address, once in a while: the clients keep asking.

@@ -3,6 +3,7 @@ package dhcp
 import (
 	"context"
 	"encoding/binary"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"time"
@@ -64,4 +65,49 @@ func arpSender(b []byte) netip.Addr {
 		return netip.Addr{}
 	}
 	return netip.AddrFrom4([4]byte(b[28:32]))
+}
+
+// pingTime is how long an echo is waited for: the client's subnet is some routers away, and the last of them may have to
+// ask for the host's Ethernet address first.
+const pingTime = 500 * time.Millisecond
+
+// Ping asks by ICMP echo whether anyone has an address that is out of ARP's reach. The socket belongs to the network
+// namespace of the calling thread. What cannot be asked counts as not in use.
+func Ping(ctx context.Context, a netip.Addr) bool {
+	c, err := net.ListenPacket("ip4:icmp", "0.0.0.0")
+	if err != nil {
+		return false
+	}
+	defer func() { _ = c.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	_ = c.SetReadDeadline(time.Now().Add(pingTime))
+	id := rand.Uint32()
+	if _, err := c.WriteTo(echo(id), &net.IPAddr{IP: a.AsSlice()}); err != nil {
+		return false
+	}
+	buf := make([]byte, 128)
+	for {
+		n, from, err := c.ReadFrom(buf)
+		if err != nil {
+			return false
+		}
+		if ip, ok := from.(*net.IPAddr); ok && addrOf(ip.IP) == a && echoes(buf[:n], id) {
+			return true
+		}
+	}
+}
+
+// echo is an ICMP echo request whose identifier and sequence number are id.
+func echo(id uint32) []byte {
+	b := make([]byte, 16)
+	b[0] = 8
+	binary.BigEndian.PutUint32(b[4:], id)
+	binary.BigEndian.PutUint16(b[2:], ^sum(0, b))
+	return b
+}
+
+// echoes reports the reply to echo(id).
+func echoes(b []byte, id uint32) bool {
+	return len(b) >= 8 && b[0] == 0 && b[1] == 0 && binary.BigEndian.Uint32(b[4:]) == id
 }

@@ -125,9 +125,9 @@ func subnetOptions(m *dhcpv4.DHCPv4, sub *subnet) {
 
 // ownOptions writes the options that the operator added, to clients that ask for them or that ask for nothing by name.
 func ownOptions(m *dhcpv4.DHCPv4, r *request, sub *subnet) {
-	asked := r.msg.ParameterRequestList()
+	asked := r.msg.Options.Get(dhcpv4.OptionParameterRequestList)
 	for code, v := range sub.options {
-		if len(asked) == 0 || asked.Has(dhcpv4.GenericOptionCode(code)) {
+		if len(asked) == 0 || slices.Contains(asked, code) {
 			m.Options[code] = v
 		}
 	}

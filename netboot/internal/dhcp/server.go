@@ -64,7 +64,8 @@ type Exchange struct {
 type Config struct {
 	Store   Store
 	Clients Clients
-	// Probe reports whether somebody answers ARP for an address on an interface; nil never probes.
+	// Probe reports whether somebody has an address on the network of an interface; without one, behind a relay. Nil
+	// never probes.
 	Probe  func(ctx context.Context, iface string, a netip.Addr) (inUse bool)
 	Record func(Exchange)
 	Log    *slog.Logger
@@ -84,13 +85,14 @@ type Server struct {
 	seen    map[netip.Addr]app.MAC // clients whose address another server gave
 	at      map[app.MAC]string     // and the subnets that they are in
 	told    map[string]time.Time   // by subnet: when an exhausted pool was last reported
+	swept   map[string]time.Time   // by subnet: when its kept addresses were last looked through
 }
 
 // New makes a Server that knows no subnet and answers nothing.
 func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, commit: newCommitter(cfg.Store), probes: make(chan struct{}, maxProbes),
-		table: newTable(), probing: map[netip.Addr]bool{}, seen: map[netip.Addr]app.MAC{}, at: map[app.MAC]string{}, told: map[string]time.Time{},
+		table: newTable(), probing: map[netip.Addr]bool{}, seen: map[netip.Addr]app.MAC{}, at: map[app.MAC]string{}, told: map[string]time.Time{}, swept: map[string]time.Time{},
 	}
 }
 
@@ -108,6 +110,9 @@ func (s *Server) Load(ctx context.Context, subnets []app.Subnet) error {
 	}
 	s.table.forget(func(e *entry) bool { return s.subnetByID(e.lease.SubnetID) == nil })
 	for _, l := range leases {
+		if s.subnetByID(l.SubnetID) == nil {
+			continue
+		}
 		if e := s.table.byKey[leaseKey{l.SubnetID, l.MAC}]; e == nil || l.Seen.After(e.lease.Seen) {
 			s.table.load(l)
 		}
