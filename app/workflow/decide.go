@@ -205,7 +205,7 @@ func (e *Engine) decide(ctx context.Context, id, actor, what string, decision fu
 	e.changed(id)
 	e.tellOf(actor, "workflow.decision", "info", w, nil, "%s: %s", w.Verb, what)
 	if w.State.Active() {
-		e.launch(*w)
+		e.launch(*w, nil)
 	}
 	return nil
 }

@@ -37,6 +37,9 @@ type Config struct {
 	Clock  Clock           // nil: the system's
 	Log    *slog.Logger    // nil discards
 	Record func(app.Event) // told of every turn a workflow takes; must return soon; nil discards
+	// Await is called before a workflow of an earlier run is taken up, with its machine's id, and may wait until what its
+	// steps need is there, at most until ctx ends; nil does not wait.
+	Await func(ctx context.Context, machineID string)
 }
 
 // Engine runs workflows. Register everything before Run; all other methods may be called at any time, by many goroutines.
@@ -46,6 +49,7 @@ type Engine struct {
 	clock  Clock
 	log    *slog.Logger
 	record func(app.Event)
+	await  func(ctx context.Context, machineID string)
 	kinds  map[string]Kind
 	verbs  map[string][]Verb // by name, in the order of versions
 	bus    bus
@@ -66,7 +70,7 @@ var _ API = (*Engine)(nil)
 
 // NewEngine makes an engine that knows no verbs yet.
 func NewEngine(c Config) *Engine {
-	e := &Engine{store: c.Store, agents: c.Agents, clock: c.Clock, log: c.Log, record: c.Record,
+	e := &Engine{store: c.Store, agents: c.Agents, clock: c.Clock, log: c.Log, record: c.Record, await: c.Await,
 		kinds: map[string]Kind{}, verbs: map[string][]Verb{}, runs: map[string]*run{}}
 	if e.clock == nil {
 		e.clock = SystemClock()
@@ -169,14 +173,14 @@ func (e *Engine) takeUp(ctx context.Context) error {
 	e.watch.reset(e.clock)
 	for _, w := range all {
 		if w.State != Interrupted {
-			e.launch(w)
+			e.launch(w, e.await)
 		}
 	}
 	return nil
 }
 
-// launch gives a workflow its goroutine, if the engine runs and it has none.
-func (e *Engine) launch(w Workflow) {
+// launch gives a workflow its goroutine, if the engine runs and it has none. await, which may be nil, is called first there.
+func (e *Engine) launch(w Workflow, await func(context.Context, string)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ctx == nil || e.ctx.Err() != nil || e.runs[w.ID] != nil {
@@ -184,7 +188,12 @@ func (e *Engine) launch(w Workflow) {
 	}
 	r := newRun(e, e.ctx, w)
 	e.runs[w.ID] = r
-	e.working.Go(r.drive)
+	e.working.Go(func() {
+		if await != nil {
+			await(r.ctx, w.MachineID)
+		}
+		r.drive()
+	})
 }
 
 func (e *Engine) running(id string) *run {

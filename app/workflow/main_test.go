@@ -30,6 +30,7 @@ type bench struct {
 
 	mu     sync.Mutex
 	events []app.Event
+	await  func(context.Context, string)
 }
 
 // in runs a test in a bubble of its own time.
@@ -80,7 +81,7 @@ func (b *bench) engine() *workflow.Engine {
 	if b.wrap != nil {
 		store = b.wrap(store)
 	}
-	e := workflow.NewEngine(workflow.Config{Store: store, Agents: b.fleet, Clock: b.clock, Record: func(ev app.Event) {
+	e := workflow.NewEngine(workflow.Config{Store: store, Agents: b.fleet, Clock: b.clock, Await: b.await, Record: func(ev app.Event) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.events = append(b.events, ev)

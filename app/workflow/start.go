@@ -34,7 +34,7 @@ func (e *Engine) Start(ctx context.Context, n New) (*Workflow, error) {
 		return nil, err
 	}
 	e.tellOf(w.Actor, "workflow.start", "info", w, nil, "%s started", w.Verb)
-	e.launch(*w)
+	e.launch(*w, nil)
 	out := clone(w)
 	return &out, nil
 }
