@@ -1,5 +1,3 @@
-// Package sandbox confines driver plugins: a uid of their own, no new privileges, a system call filter, Landlock, and a
-// cgroup with limits. The host starts every plugin through it.
 package sandbox
 
 import (
@@ -22,7 +20,7 @@ type Config struct {
 	MemoryMax  int64    // bytes per plugin; 0 no limit
 	PidsMax    int64    // tasks per plugin; 0 no limit
 	Landlock   bool     // confine the file system where the kernel can
-	ReadPaths  []string // further paths a plugin may read under Landlock
+	ReadPaths  []string // further paths a plugin may read, and run programs from, under Landlock; absolute
 	Logger     *slog.Logger
 }
 
@@ -33,7 +31,7 @@ type Plugin struct {
 	Exe       *os.File // the verified binary, open for reading; it becomes fd 3 and is run from there
 	Args      []string // without argv[0]
 	Env       []string // the whole environment
-	SocketDir string   // 0700, made by the host; it is handed to the plugin's uid
+	SocketDir string   // 0700, made by the host; it is handed to the plugin's uid, and back by Close
 }
 
 // Facts is what is known of a started plugin's confinement, for people and for Health.
@@ -53,16 +51,24 @@ type Prepared struct {
 	Facts Facts
 	start func() error
 	kill  func() error
+	reach func(socket string) error
 	close func() error
 }
 
-// Start runs the plugin.
+// Start runs the plugin. It is called at most once.
 func (p *Prepared) Start() error { return p.start() }
 
-// Kill ends the plugin and everything it started, at once.
+// Reach makes the plugin's socket, a path in its SocketDir, one that this process may connect to. Call it between the
+// handshake and the first dial. As root it has nothing to do; with the capabilities of the unit alone the socket is another
+// account's file, and is taken over.
+func (p *Prepared) Reach(socket string) error { return p.reach(socket) }
+
+// Kill ends the plugin and everything it started, at once, and says which processes did not end within two seconds. With a
+// uid of its own that is everything of the uid; else its process group and its cgroup.
 func (p *Prepared) Kill() error { return p.kill() }
 
-// Close removes what the sandbox made for it, after the process was waited for.
+// Close removes what the sandbox made for it and hands SocketDir back, after the process was waited for (or was never
+// started). Every Prepared has to be closed.
 func (p *Prepared) Close() error { return p.close() }
 
 // Sandbox starts plugins.

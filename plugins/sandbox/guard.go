@@ -1,0 +1,173 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// charge is a plugin in the guard's care: what has to end with it.
+type charge struct {
+	Name   string `json:"name"`
+	UID    int    `json:"uid"`              // -1: bcd's own, which is killed by group alone
+	Own    bool   `json:"own,omitempty"`    // the uid is this plugin's alone: everything of it ends
+	Group  int    `json:"group,omitempty"`  // process group, 0 not known yet
+	Cgroup string `json:"cgroup,omitempty"` // directory
+}
+
+// guardRequest is a line to the guard; each has its guardReply.
+type guardRequest struct {
+	Op     string `json:"op"` // keep, kill, drop
+	ID     int    `json:"id"`
+	Charge charge `json:"charge"` // of keep, which may be said again
+}
+
+type guardReply struct {
+	Error string `json:"error,omitempty"`
+}
+
+// guard is the other end: a process that does what it is told on standard input and, when that ends because bcd ended, kills
+// every plugin that is left, with all they started.
+type guard struct {
+	uid     int // the guard's own, of the plugins' block; 0 none
+	charges map[int]charge
+}
+
+// runGuard lives until standard input ends. Its argument is the uid that the guard takes for killing.
+func runGuard(args []string) error {
+	uid, err := strconv.Atoi(args[0])
+	if err != nil {
+		return fmt.Errorf("reading the guard's uid: %w", err)
+	}
+	// What ends bcd must not end its guard first.
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
+	g := guard{uid: uid, charges: map[int]charge{}}
+	served := g.serve(os.Stdin, os.Stdout)
+	return errors.Join(served, g.killAll())
+}
+
+func (g *guard) serve(in io.Reader, out io.Writer) error {
+	dec, enc := json.NewDecoder(in), json.NewEncoder(out)
+	for {
+		var r guardRequest
+		if err := dec.Decode(&r); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return fmt.Errorf("reading what bcd wants: %w", err)
+		}
+		var reply guardReply
+		if err := g.do(r); err != nil {
+			reply.Error = err.Error()
+		}
+		if err := enc.Encode(reply); err != nil {
+			return fmt.Errorf("answering bcd: %w", err)
+		}
+	}
+}
+
+func (g *guard) do(r guardRequest) error {
+	switch r.Op {
+	case "keep":
+		g.charges[r.ID] = r.Charge
+	case "drop":
+		delete(g.charges, r.ID)
+	case "kill":
+		c, ok := g.charges[r.ID]
+		if !ok {
+			return fmt.Errorf("no plugin %d is in the guard's care", r.ID)
+		}
+		return g.kill(c)
+	default:
+		return fmt.Errorf("unknown request %q", r.Op)
+	}
+	return nil
+}
+
+func (g *guard) killAll() error {
+	var errs []error
+	for _, c := range g.charges {
+		errs = append(errs, g.kill(c))
+	}
+	return errors.Join(errs...)
+}
+
+// kill ends everything of a plugin and sees it gone. A process that has died but was not waited for is gone.
+func (g *guard) kill(c charge) error {
+	if err := killCgroup(c.Cgroup); err != nil {
+		return err
+	}
+	for wait := newPatience(); ; {
+		if err := g.signal(c); err != nil {
+			return fmt.Errorf("killing plugin %s: %w", c.Name, err)
+		}
+		left, err := living(procRoot, c)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		if !wait.more() {
+			return fmt.Errorf("processes %v of plugin %s do not end: they hang in the kernel", left, c.Name)
+		}
+	}
+}
+
+// signal sends SIGKILL: to all there is of an own uid, or else to the process group.
+func (g *guard) signal(c charge) error {
+	switch {
+	case c.Own && c.UID > 0 && g.uid > 0:
+		return asUID(g.uid, c.UID, func() error { return unix.Kill(-1, unix.SIGKILL) })
+	case c.Group <= 1: // not started; and -1 would mean everybody
+		return nil
+	case c.UID > 0 && g.uid > 0:
+		return asUID(g.uid, c.UID, func() error { return unix.Kill(-c.Group, unix.SIGKILL) })
+	default:
+		err := unix.Kill(-c.Group, unix.SIGKILL)
+		if errors.Is(err, unix.ESRCH) {
+			return nil
+		}
+		return err
+	}
+}
+
+// asUID calls kill on a thread of its own that acts for uid with no capability, so that it reaches the processes of that uid
+// and no others, whatever it asks for. The thread's real and saved uid are the guard's, which makes it deaf to that uid's
+// signals. Finding nobody to kill is no error.
+func asUID(own, uid int, kill func() error) error {
+	done := make(chan error)
+	go func() { // ends with its thread, which is locked and not given back
+		runtime.LockOSThread()
+		done <- func() error {
+			if err := becomeUID(own, uid); err != nil {
+				return err
+			}
+			if err := kill(); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EPERM) {
+				return err
+			}
+			return nil
+		}()
+	}()
+	return <-done
+}
+
+// becomeUID changes the calling thread alone, by the system call itself: libc and Go would change every thread. What it did
+// is read back, since a kill(-1) with root's powers ends the machine.
+func becomeUID(own, uid int) error {
+	if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(own), uintptr(uid), uintptr(own)); errno != 0 {
+		return fmt.Errorf("taking uid %d: %w", uid, errno)
+	}
+	if err := dropAll(); err != nil {
+		return err
+	}
+	if r, e, s := unix.Getresuid(); r != own || e != uid || s != own || own <= 0 || uid <= 0 {
+		return fmt.Errorf("taking uid %d left %d, %d and %d", uid, r, e, s)
+	}
+	return nil
+}
