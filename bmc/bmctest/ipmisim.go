@@ -1,0 +1,236 @@
+package bmctest
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// SimulatorPassword is User's password on OpenIPMI's simulator.
+const SimulatorPassword = "sim-secret"
+
+// Simulator is OpenIPMI's ipmi_sim (Debian: openipmi) on loopback: a BMC that shares no code with ipmitool or with us. It
+// speaks cipher suites up to 3, and keeps of the boot flags only the device.
+type Simulator struct {
+	dir    string
+	addr   string
+	serial net.Listener
+}
+
+// SimulatorConfig shapes a simulator.
+type SimulatorConfig struct {
+	NoSensors bool // an empty sensor repository
+}
+
+// chassisProgram is what the simulator asks for the machine's power and boot device: files in the directory $1.
+const chassisProgram = `dir=$1; shift
+case $1 in get|set|check) ;; *) shift ;; esac
+op=$1; shift
+echo "$op $*" >> "$dir/calls"
+case $op in
+get) for p in "$@"; do case $p in
+	power) echo "power:$(cat "$dir/power")" ;;
+	boot) echo "boot:$(cat "$dir/boot")" ;;
+	esac; done ;;
+set) while [ $# -ge 2 ]; do case $1 in
+	power) echo "$2" > "$dir/power" ;;
+	shutdown) echo 0 > "$dir/power" ;;
+	boot) echo "$2" > "$dir/boot" ;;
+	esac; shift 2; done ;;
+esac
+exit 0
+`
+
+// lanProgram answers for the BMC's own network settings.
+const lanProgram = `case $1 in get|set|check) ;; *) shift ;; esac
+op=$1; shift
+[ "$op" = get ] && for p in "$@"; do case $p in
+	ip_addr) echo "$p:192.0.2.50" ;;
+	ip_addr_src) echo "$p:static" ;;
+	mac_addr) echo "$p:00:00:5e:00:53:bc" ;;
+	subnet_mask) echo "$p:255.255.255.0" ;;
+	default_gw_ip_addr) echo "$p:192.0.2.1" ;;
+	*_mac_addr) echo "$p:00:00:00:00:00:00" ;;
+	*) echo "$p:0.0.0.0" ;;
+esac; done
+exit 0
+`
+
+const simulatorConfig = `name "node1"
+set_working_mc 0x20
+  startlan 1
+    addr 127.0.0.1 %[1]d
+    priv_limit admin
+    allowed_auths_callback none md2 md5 straight
+    allowed_auths_user none md2 md5 straight
+    allowed_auths_operator none md2 md5 straight
+    allowed_auths_admin none md2 md5 straight
+    guid %[2]s
+    lan_config_program "/bin/sh %[3]s/lan.sh"
+  endlan
+  chassis_control "/bin/sh %[3]s/chassis.sh %[3]s"
+  sol "tcp:%[4]s" 115200 history=16384
+  user 1 false "" "" user 10 none md2 md5 straight
+  user 2 true "%[5]s" "%[6]s" admin 10 none md2 md5 straight
+`
+
+// NewSimulator starts a simulator whose machine is on. Without ipmi_sim on this host the test is left out.
+func NewSimulator(t testing.TB, cfg SimulatorConfig) *Simulator {
+	t.Helper()
+	path, err := exec.LookPath("ipmi_sim")
+	if err != nil {
+		t.Skip("left out: OpenIPMI's ipmi_sim is not installed")
+	}
+	s := &Simulator{dir: t.TempDir()}
+	if s.serial, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.serial.Close() })
+	for name, text := range map[string]string{
+		"chassis.sh": chassisProgram, "lan.sh": lanProgram, "power": "1\n", "boot": "default\n", "calls": "", "emu": s.commands(cfg),
+	} {
+		s.write(t, name, text)
+	}
+	for tries := 1; ; tries++ {
+		if err = s.start(t, path); err == nil {
+			return s
+		}
+		if tries == 5 {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (s *Simulator) write(t testing.TB, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// commands is the simulator's command file: one BMC with a FRU and sensors.
+func (s *Simulator) commands(cfg SimulatorConfig) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, "mc_setbmc 0x20")
+	fmt.Fprintln(&b, "mc_add 0x20 0 no-device-sdrs 0x01 2 0x15 0x9f 0x1291 0x0f02 persist_sdr")
+	fmt.Fprintln(&b, "sel_enable 0x20 1000 0x0a")
+	fru := DemoFRU()
+	fmt.Fprintf(&b, "mc_add_fru_data 0x20 0 %d data%s\n", len(fru), bytesOf(fru))
+	if !cfg.NoSensors {
+		for i, name := range []string{"CPU Temp", "Inlet Temp"} {
+			fmt.Fprintf(&b, "main_sdr_add 0x20%s\n", bytesOf(sensorRecord(uint16(i+1), byte(i+1), name)))
+			fmt.Fprintf(&b, "sensor_add 0x20 0 %d 1 1\n", i+1)
+			fmt.Fprintf(&b, "sensor_set_event_support 0x20 0 %d enable scanning per-state 000111111111111 000111111111111 000111111111111 000111111111111\n", i+1)
+			fmt.Fprintf(&b, "sensor_set_value 0x20 0 %d 42 0\n", i+1)
+		}
+	}
+	fmt.Fprintln(&b, "mc_enable 0x20")
+	return b.String()
+}
+
+func bytesOf(p []byte) string {
+	var b strings.Builder
+	for _, c := range p {
+		fmt.Fprintf(&b, " 0x%02x", c)
+	}
+	return b.String()
+}
+
+// start runs the simulator on a free port and returns when it answers there.
+func (s *Simulator) start(t testing.TB, path string) error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	s.addr = fmt.Sprintf("127.0.0.1:%d", port)
+	s.write(t, "lan.conf", fmt.Sprintf(simulatorConfig, port, hex.EncodeToString(wireGUID()), s.dir, s.serial.Addr(), User, SimulatorPassword))
+	state, err := os.MkdirTemp(s.dir, "state")
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, "-n", "-c", filepath.Join(s.dir, "lan.conf"), "-f", filepath.Join(s.dir, "emu"), "-s", state)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	stop := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); <-ended }
+	if err := answers(s.addr, ended); err != nil {
+		stop()
+		return fmt.Errorf("ipmi_sim does not answer: %w: %s", err, output.String())
+	}
+	t.Cleanup(stop)
+	return nil
+}
+
+func freePort() (int, error) {
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).Port, nil
+}
+
+// authCapabilities asks for channel authentication capabilities, which a BMC answers without a session.
+var authCapabilities = []byte{0x06, 0, 0xff, 0x07, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0x20, 0x18, 0xc8, 0x81, 0, 0x38, 0x8e, 0x04, 0xb5}
+
+// answers asks a BMC again and again until it answers, for at most a minute, or until ended is closed.
+func answers(addr string, ended <-chan struct{}) error {
+	conn, err := net.Dial("udp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); {
+		select {
+		case <-ended:
+			return fmt.Errorf("it ended")
+		default:
+		}
+		_, _ = conn.Write(authCapabilities)
+		_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, err := conn.Read(make([]byte, 256)); err == nil {
+			return nil
+		} else if !os.IsTimeout(err) {
+			<-time.After(20 * time.Millisecond) // refused: nothing listens yet
+		}
+	}
+	return os.ErrDeadlineExceeded
+}
+
+// Address is the simulator's HOST:PORT.
+func (s *Simulator) Address() string { return s.addr }
+
+// Serial is where the simulator connects to when a console is opened: the machine's serial line.
+func (s *Simulator) Serial() net.Listener { return s.serial }
+
+// Calls lists what the simulator asked its chassis program, one a line.
+func (s *Simulator) Calls(t testing.TB) string { t.Helper(); return s.read(t, "calls") }
+
+// BootDevice is the boot device that the chassis program was given last.
+func (s *Simulator) BootDevice(t testing.TB) string {
+	t.Helper()
+	return strings.TrimSpace(s.read(t, "boot"))
+}
+
+func (s *Simulator) read(t testing.TB, name string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
