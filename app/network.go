@@ -73,6 +73,13 @@ func (r Rival) String() string {
 	return s
 }
 
+// ServerLines are the lines of another DHCP server's configuration that send netbooting machines to the appliance.
+type ServerLines struct {
+	Server string   `json:"server"` // "ISC dhcpd", "Kea", "dnsmasq", "Windows DHCP"
+	Where  string   `json:"where"`  // where the lines go, in half a sentence
+	Lines  []string `json:"lines"`
+}
+
 // Lease is an address given to a MAC. Machines of ours hold theirs for good (Reserved).
 type Lease struct {
 	MAC      MAC        `json:"mac"`

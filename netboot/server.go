@@ -205,13 +205,11 @@ func (s *Server) source(sub app.Subnet) (netip.Addr, bool) {
 	if !sub.Answers() {
 		return netip.Addr{}, false
 	}
-	addrs := s.status[sub.Interface].Addrs
 	if sub.Interface == "" {
-		if a := s.route(sub.CIDR.Addr().Next()); slices.Contains(addrs, a) {
-			return a, true
-		}
-		return netip.Addr{}, false
+		a := s.route(sub.CIDR.Addr().Next())
+		return a, a.IsValid() && !a.IsLoopback()
 	}
+	addrs := s.status[sub.Interface].Addrs
 	i := slices.IndexFunc(addrs, sub.CIDR.Contains)
 	if i < 0 {
 		return netip.Addr{}, false
