@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"regexp"
@@ -23,7 +24,13 @@ const (
 	personKey      = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEMsAd9qYjWNpQFgGwzHHQzy7s3Zf1EO1dFMUkiDx7PV person@lab"
 	personArgs     = "bcd.lab=of-the-form"
 	// personData makes the installed system show on its console what reached it.
-	personData = "#cloud-config\nruncmd:\n- [sh, -c, 'cat /proc/cmdline /home/*/.ssh/authorized_keys > /dev/ttyS0']\n"
+	personData = "#cloud-config\nruncmd:\n- [sh, -c, '(cat /proc/cmdline /home/*/.ssh/authorized_keys /proc/net/bonding/uplink; ip -d link show storage; ip addr show storage) > /dev/ttyS0']\n"
+	// personNetwork puts the machine's one port into a bond that carries a VLAN.
+	personNetwork = `links:
+- {name: lan0, kind: port, mac: "%s"}
+- {name: uplink, kind: bond, members: [lan0], dhcp: true}
+- {name: storage, kind: vlan, parent: uplink, vlan: 20, mtu: 1400, addresses: [198.51.100.10/24]}
+`
 )
 
 // TestMainJobInTheBrowser is a person's whole job, by pages, forms and clicks alone, with a machine that boots, and with an
@@ -32,7 +39,8 @@ const (
 func TestMainJobInTheBrowser(t *testing.T) {
 	b := newBench(t, "bcdt-browser")
 	tab := browsertest.Open(t, 15*time.Minute)
-	img, err := osimage.Build(t.Context(), osimage.Config{Cache: filepath.Join(b.work, "images"), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	withNetplan := osimage.Options{Packages: []string{"netplan.io"}} // which makes bonds and VLANs of cloud-init's network-config
+	img, err := osimage.Build(t.Context(), osimage.Config{Options: withNetplan, Cache: filepath.Join(b.work, "images"), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,13 +53,21 @@ func TestMainJobInTheBrowser(t *testing.T) {
 	p.importsTheImage(img.Path)
 	p.enrolls()
 	p.commissions()
-	args, key := p.expect(`BOOT_IMAGE=.*`+personArgs), p.expect(`^ssh-ed25519 AAAAC3.* person@lab`)
+	p.setsTheNetwork()
+	var arrived []func()
+	for _, line := range []string{
+		`BOOT_IMAGE=.*` + personArgs, `^ssh-ed25519 AAAAC3.* person@lab`,
+		`^Currently Active Slave: lan0`, `vlan protocol 802.1Q id 20 `, `storage@uplink: .* mtu 1400 `, `inet 198.51.100.10/24 `,
+	} {
+		arrived = append(arrived, p.expect(line))
+	}
 	p.deploys()
 	p.seesTheApplianceDie()
-	p.seesItDeployed()
-	args()
-	key()
-	p.Clean("net::ERR_") // while there was no appliance
+	p.seesItDeployed() // the system called home through the bond
+	for _, wait := range arrived {
+		wait()
+	}
+	p.Clean("net::ERR_", "status of 422") // while there was no appliance; the refused network
 	c := NewClient(b.ready.URL, b.ready.SPKI)
 	defer c.Close()
 	if err := c.Login(t.Context(), AdminUser, personPassword); err != nil {
@@ -165,6 +181,23 @@ func (p *person) commissions() {
 	p.says("main", "LABDISK0001")
 	p.Shot("lab-13-ready")
 	p.did("commissioned")
+}
+
+// setsTheNetwork gives the system that will be installed a bond with a VLAN; a mistake is said first, and keeps what was
+// typed.
+func (p *person) setsTheNetwork() {
+	text := fmt.Sprintf(personNetwork, MAC(0))
+	p.Do(click(`main a[href$="/network"]`), see(`[name="network"]`), set(`[name="network"]`, strings.Replace(text, "[lan0]", "[lan7]", 1)),
+		click(`form[action$="/network"] button.main`), see(".note.bad"))
+	p.says(".note.bad", "there is no link", "lan7")
+	p.Shot("lab-13-network-refused")
+	p.Do(set(`[name="network"]`, text), click(`form[action$="/network"] button.main`), see(".note.ok"))
+	p.says("main", "3 links")
+	p.Do(click(`main a[href$="/network"]`), see("table"))
+	p.says("table", "active-backup of lan0", "20 on uplink", "198.51.100.10/24")
+	p.Shot("lab-13-network")
+	p.Do(click(".crumb a:last-child"), see("#live"))
+	p.did("network set")
 }
 
 func (p *person) deploys() {
