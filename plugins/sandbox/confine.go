@@ -107,27 +107,54 @@ type identity struct {
 	same       bool // bcd's
 	guard      int  // the guard's uid for killing, 0 where it uses bcd's own
 	privileged bool
+	claim      *claim // of an own uid
 }
 
-func (s *confiner) identify(p Plugin) (identity, error) {
+// ownUID gives a plugin its uid and a claim to it, past those that others on this machine have.
+func ownUID(ctx context.Context, p Plugin) (uid int, guard int, c *claim, err error) {
+	others := map[int]bool{}
+	taken := func(id int) (bool, error) {
+		if others[id] {
+			return true, nil
+		}
+		return accountHas(id)
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return 0, 0, nil, err
+		}
+		given, err := uids(p.Names, taken)
+		if err != nil {
+			return 0, 0, nil, err
+		}
+		uid := given[p.Name]
+		c, err := claimUID(uid)
+		if !errors.Is(err, errClaimed) {
+			return uid, given[guardName], c, err
+		}
+		others[uid] = true
+	}
+}
+
+func (s *confiner) identify(ctx context.Context, p Plugin) (identity, error) {
 	shared := identity{uid: os.Getuid(), gid: os.Getgid(), same: true, privileged: slices.Contains(s.cfg.Privileged, p.Name)}
 	if !s.capable {
 		return shared, nil
 	}
-	given, err := uids(p.Names, accountHas)
+	if !shared.privileged && s.cfg.User == "" {
+		uid, guard, claim, err := ownUID(ctx, p)
+		return identity{uid: uid, gid: uid, own: true, guard: guard, claim: claim}, err
+	}
+	given, err := uids(nil, accountHas)
 	if err != nil {
 		return identity{}, err
 	}
 	guard := given[guardName]
-	switch {
-	case shared.privileged:
+	if shared.privileged {
 		return identity{guard: guard, privileged: true, same: os.Getuid() == 0}, nil
-	case s.cfg.User != "":
-		uid, gid, err := account(s.cfg.User)
-		return identity{uid: uid, gid: gid, guard: guard, same: uid == os.Getuid()}, err
-	default:
-		return identity{uid: given[p.Name], gid: given[p.Name], own: true, guard: guard}, nil
 	}
+	uid, gid, err := account(s.cfg.User)
+	return identity{uid: uid, gid: gid, guard: guard, same: uid == os.Getuid()}, err
 }
 
 // Prepare implements Sandbox.
@@ -138,7 +165,7 @@ func (s *confiner) Prepare(ctx context.Context, p Plugin) (*Prepared, error) {
 	if p.Exe == nil || p.Name == "" || !slices.Contains(p.Names, p.Name) || !filepath.IsAbs(p.SocketDir) {
 		return nil, fmt.Errorf("plugin %q needs a name among the names, a binary and a socket directory", p.Name)
 	}
-	id, err := s.identify(p)
+	id, err := s.identify(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("finding a uid for plugin %s: %w", p.Name, err)
 	}

@@ -1,16 +1,20 @@
 package sandbox
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"github.com/elastic/go-seccomp-bpf/arch"
 	"golang.org/x/sys/unix"
@@ -23,6 +27,11 @@ var probes = map[string]func(args []string) (any, error){
 	"filtered": func([]string) (any, error) { return tryCallsFiltered() },
 	"files":    func(args []string) (any, error) { return tryFiles(args), nil },
 	"peek":     func(args []string) (any, error) { return peek(args[0], args[1]) },
+	"secret":   func([]string) (any, error) { return nil, keepSecret() },
+	"wait":     func([]string) (any, error) { return nil, wait("ready") },
+	"family":   func([]string) (any, error) { return nil, raiseFamily() },
+	"orphan":   func([]string) (any, error) { return nil, makeOrphan() },
+	"host":     func(args []string) (any, error) { return nil, host(args) },
 	"threads":  func([]string) (any, error) { return manyThreads() },
 }
 
@@ -53,7 +62,7 @@ func lookAtSelf() (selfFacts, error) {
 		f.Status[k] = strings.TrimSpace(v)
 	}
 	runtime.LockOSThread()
-	if err := unix.Prctl(unix.PR_GET_PDEATHSIG, uintptrOf(&f.Death), 0, 0, 0); err != nil {
+	if err := unix.Prctl(unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&f.Death)), 0, 0, 0); err != nil {
 		return f, err
 	}
 	entries, err5 := os.ReadDir("/proc/self/fd")
@@ -185,6 +194,9 @@ func peek(pid, address string) (map[string]string, error) {
 		}
 		got[f] = errName(err)
 	}
+	if pid == "self" {
+		return got, nil
+	}
 	var n int
 	var at uintptr
 	if _, err := fmt.Sscan(pid, &n); err != nil {
@@ -221,4 +233,99 @@ func manyThreads() (any, error) {
 		<-done
 	}
 	return "done", err
+}
+
+// wait says what it is told to and goes on until it is killed.
+func wait(word any) error {
+	if err := json.NewEncoder(os.Stdout).Encode(word); err != nil {
+		return err
+	}
+	signal.Ignore(unix.SIGTERM, unix.SIGHUP, unix.SIGINT)
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, unix.SIGUSR1)
+	<-ch
+	return nil
+}
+
+var secretValue = []byte("planted password")
+
+func keepSecret() error { return wait(uintptr(unsafe.Pointer(&secretValue[0]))) }
+
+// child is this program again with another probe.
+func child(probe string, attr *syscall.SysProcAttr) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", probeArg, probe)
+	cmd.SysProcAttr = attr
+	return cmd
+}
+
+// raiseFamily starts a child, one in a session of its own, and one whose parent has gone, and prints their pids.
+func raiseFamily() error {
+	pids := []int{os.Getpid()}
+	for _, attr := range []*syscall.SysProcAttr{{}, {Setsid: true}} {
+		c := child("wait", attr)
+		out, err := c.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		if err := c.Start(); err != nil {
+			return err
+		}
+		var ready string
+		if err := json.NewDecoder(out).Decode(&ready); err != nil {
+			return err
+		}
+		pids = append(pids, c.Process.Pid)
+	}
+	out, err := child("orphan", &syscall.SysProcAttr{Setsid: true}).Output()
+	if err != nil {
+		return err
+	}
+	var pid int
+	if err := json.Unmarshal(out, &pid); err != nil {
+		return err
+	}
+	return wait(append(pids, pid))
+}
+
+func makeOrphan() error {
+	c := child("wait", &syscall.SysProcAttr{Setsid: true})
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.Start(); err != nil {
+		return err
+	}
+	var ready string
+	if err := json.NewDecoder(out).Decode(&ready); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(c.Process.Pid)
+}
+
+// host is a bcd with one plugin, which prints on its standard output. Its arguments: a configuration as JSON, the socket
+// directory, the plugin's name and probe.
+func host(args []string) error {
+	var cfg Config
+	if err := json.Unmarshal([]byte(args[0]), &cfg); err != nil {
+		return err
+	}
+	exe, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer exe.Close()
+	s, err := New(cfg)
+	if err != nil {
+		return err
+	}
+	r, err := s.Prepare(context.Background(), Plugin{Name: args[2], Names: []string{args[2]}, Exe: exe, Args: append([]string{probeArg}, args[3:]...), SocketDir: args[1]})
+	if err != nil {
+		return err
+	}
+	r.Cmd.Stdout, r.Cmd.Stderr = os.Stdout, os.Stderr
+	if err := r.Start(); err != nil {
+		return errors.Join(err, r.Close())
+	}
+	return errors.Join(r.Cmd.Wait(), r.Close())
 }

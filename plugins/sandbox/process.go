@@ -21,7 +21,9 @@ type patience struct {
 	next time.Duration
 }
 
-func newPatience() *patience { return &patience{time.Now().Add(2 * time.Second), 500 * time.Microsecond} }
+func newPatience() *patience {
+	return &patience{time.Now().Add(2 * time.Second), 500 * time.Microsecond}
+}
 
 // more waits a little, twice as long each time up to 50 ms, and reports whether to look again.
 func (p *patience) more() bool {

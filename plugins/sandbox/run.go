@@ -176,7 +176,7 @@ func (r *run) close() error {
 	if r.handed && !r.identity.same {
 		errs = append(errs, takeBack(r.plugin.SocketDir))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.identity.claim.release())...)
 }
 
 // takeBack makes the directories under dir, and itself, this process's own again, so that it may remove them; nothing runs

@@ -30,6 +30,7 @@ type warden struct {
 	charges map[int]charge
 	uid     int // the guard's for killing
 	guard   *guardProcess
+	idle    chan struct{} // closed with the last release
 }
 
 type guardProcess struct {
@@ -50,7 +51,9 @@ func (w *warden) acquire(uid int) (int, error) {
 			return 0, err
 		}
 	}
-	w.users++
+	if w.users++; w.users == 1 {
+		w.idle = make(chan struct{})
+	}
 	w.next++
 	return w.next, nil
 }
@@ -62,6 +65,7 @@ func (w *warden) release(id int) error {
 	_, kept := w.charges[id]
 	delete(w.charges, id)
 	if w.users--; w.users == 0 {
+		close(w.idle)
 		w.stop()
 		return nil
 	}
@@ -133,7 +137,8 @@ func (w *warden) stop() {
 	<-g.ended
 }
 
-// watch starts the guard again when it ends by itself. One that did not last a second is started with the next request.
+// watch starts the guard again when it ends by itself, not more than once a second; a request that comes meanwhile starts it
+// at once.
 func (w *warden) watch(g *guardProcess) {
 	<-g.ended
 	w.mu.Lock()
@@ -141,14 +146,22 @@ func (w *warden) watch(g *guardProcess) {
 	if w.guard != g {
 		return
 	}
-	w.log.Warn("the plugins' guard ended and is started again", "state", g.cmd.ProcessState.String())
 	w.guard = nil
-	if time.Since(g.started) < time.Second {
+	idle := w.idle
+	w.mu.Unlock()
+	select {
+	case <-idle:
+	case <-time.After(time.Until(g.started.Add(time.Second))):
+	}
+	w.mu.Lock()
+	if w.guard != nil || w.users == 0 {
 		return
 	}
 	if err := w.spawn(); err != nil {
-		w.log.Error("the plugins' guard does not start: what plugins started may outlive bcd", "error", err)
+		w.log.Error("the plugins' guard ended and does not start again: what plugins started may outlive bcd", "error", err)
+		return
 	}
+	w.log.Warn("the plugins' guard ended; another took over", "state", g.cmd.ProcessState.String())
 }
 
 // startGuard runs the guard in a session of its own, out of reach of what a terminal or a shell sends to bcd's.
