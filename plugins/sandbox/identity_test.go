@@ -70,7 +70,7 @@ func TestBinaryIsTheVerifiedOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := script(t, string(b))
-	p := program(t, "alpha", path, probeArg, "self")
+	p := program(t, "alpha", path, probeArg, "wait")
 	if err := os.Rename(script(t, "#!/bin/false"), path); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestBinaryIsTheVerifiedOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := start(t, open(t, Config{Enabled: true, Landlock: true}), p)
-	next[selfFacts](t, l)
+	next[string](t, l)
 	got, err := os.Stat(fmt.Sprintf("/proc/%d/exe", l.Cmd.Process.Pid))
 	if err != nil || !os.SameFile(got, want) {
 		t.Errorf("another file runs: %v", err)
