@@ -87,12 +87,15 @@ func (h *Host) Close() error {
 
 // Health asks the running plugin; nil means it serves.
 func (h *Host) Health(ctx context.Context) error {
-	c, err := h.conn(driver.NewContext(ctx))
+	c, err := h.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	return c.Health(ctx)
 }
+
+// Conn gives the connection to the running plugin, waiting for a restart under way. It ends with this run of the plugin.
+func (h *Host) Conn(ctx context.Context) (*Conn, error) { return h.conn(driver.NewContext(ctx)) }
 
 func (h *Host) launch(ctx context.Context) (*process, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.StartTimeout, fmt.Errorf("%s passed", h.cfg.StartTimeout))
@@ -100,7 +103,7 @@ func (h *Host) launch(ctx context.Context) (*process, error) {
 	return launch(ctx, h.cfg)
 }
 
-// conn gives the connection to the running plugin, waiting for a restart under way.
+// conn is Conn for one call.
 func (h *Host) conn(ctx *driver.Context) (*Conn, error) {
 	for {
 		h.mu.Lock()

@@ -1,0 +1,64 @@
+package examples
+
+import (
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/better-compute/bcd/plugins/bcx"
+	"github.com/better-compute/bcd/plugins/bcx/bcxtest"
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+// cooling is what both examples must do.
+func cooling(t *testing.T, command ...string) bcxtest.Plugin {
+	t.Helper()
+	file, err := bcx.PinnedFile(command, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := bcx.SHA256File(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(kind, op, args string) driver.Call {
+		return driver.Call{Kind: kind, Operation: op, Args: json.RawMessage(args)}
+	}
+	return bcxtest.Plugin{
+		Host:    bcx.HostConfig{Command: command, SHA256: sum},
+		Driver:  "acme-cooling",
+		Config:  json.RawMessage(`{"address":"192.0.2.10","credentials":"secret://root/cooling"}`),
+		Secrets: driver.SecretMap{"secret://root/cooling": "cool"},
+		Results: []bcxtest.Case{
+			{Name: "positional", Call: at("acme-cooling", "getTemperature", `[1]`), Want: `{"celsius":22.5}`},
+			{Name: "single value", Call: at("acme-cooling", "getTemperature", `2`), Want: `{"celsius":23.5}`},
+			{Name: "single value on the wire", Call: at("acme-cooling", "getTemperature", `3`), Want: `{"celsius":24.5}`, Raw: true},
+			{Name: "one object", Call: at("acme-cooling", "selfTest", `{"seconds":0}`), Want: `null`},
+			{Name: "power by position", Call: at("power", "setPower", `["off"]`), Want: `{}`},
+			{Name: "power is off", Call: at("power", "getPower", ``), Want: `{"power":"off"}`},
+			{Name: "power by name", Call: at("power", "setPower", `{"action":"on"}`), Want: `{}`},
+			{Name: "power is on", Call: at("power", "getPower", ``), Want: `{"power":"on"}`},
+			{Name: "own code", Call: at("acme-cooling", "setFanCurve", `[[101]]`), Code: "fan-curve-invalid"},
+			{Name: "retryable", Call: at("acme-cooling", "getTemperature", `[9]`), Code: driver.CodeBusy, Retryable: true},
+			{Name: "invalid argument", Call: at("power", "setPower", `["soft"]`), Code: driver.CodeInvalidArgs},
+			{Name: "unknown operation", Call: at("acme-cooling", "explode", ``), Code: driver.CodeUnsupported},
+			{Name: "unknown driver's kind", Call: at("raid", "clear", ``), Code: driver.CodeUnsupported},
+		},
+		Progress: bcxtest.Case{Call: at("acme-cooling", "setFanCurve", `[[10,20,30,40,50,60,70,80,90,100]]`), Want: `{"points":10}`},
+		Slow:     at("acme-cooling", "selfTest", `[{"seconds":600}]`),
+		Secret:   bcxtest.Case{Call: at("acme-cooling", "getSerial", ``), Want: `{"serial":"AC-192.0.2.10"}`},
+		Stream:   at("console", "open", ``),
+		Wrong:    json.RawMessage(`{"address":"192.0.2.10","fans":13}`),
+		WrongAt:  "/fans",
+		Sick:     "ACME_COOLING_SICK=the license has expired",
+	}
+}
+
+func TestGo(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "cooling")
+	if out, err := exec.Command("go", "build", "-o", binary, "./cooling").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	bcxtest.Run(t, cooling(t, binary))
+}
