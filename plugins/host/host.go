@@ -1,0 +1,345 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/plugins/sandbox"
+)
+
+// Defaults and limits of supervision.
+const (
+	firstBackOff = time.Second      // before a plugin is started again; doubles
+	maxBackOff   = time.Minute      //
+	steadyRun    = time.Minute      // a run as long as this brings the back-off to its beginning
+	startLimit   = 10 * time.Second // for the handshake, and then for Describe
+	stopGrace    = 5 * time.Second  // between asking a plugin to stop and killing it
+	drainTime    = 5 * time.Second  // for calls in flight before that
+	healthEvery  = 10 * time.Second //
+	healthLimit  = 5 * time.Second  // for one answer
+	healthMisses = 3                // answers missed in a row, after which a plugin is started again
+)
+
+// systemPath is the PATH of plugins: it does not depend on how the appliance was started.
+const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Bundled is a plugin inside the appliance's own executable, which is run with Args. A pinned plugin of the same name
+// replaces it.
+type Bundled struct {
+	Name string
+	Args []string
+}
+
+// Config is what a Host needs. Sandbox and Registry are required.
+type Config struct {
+	Dir      string // plugins directory; "" none
+	Bundled  []Bundled
+	Sandbox  sandbox.Sandbox
+	Registry Registry
+	RunDir   string       // where the socket directories are made; "" the system's for temporary files
+	Path     string       // PATH of the plugins; "" the system's usual
+	Logger   *slog.Logger // nil discards
+	Clock    Clock        // nil: the system's
+	Changed  func()       // told after every change of a plugin's state; must return soon; nil: nobody
+
+	BackOff, StartLimit, Grace, Drain, HealthEvery time.Duration // 0: the defaults
+}
+
+func (c *Config) defaults() error {
+	if c.Sandbox == nil || c.Registry == nil {
+		return errors.New("a plugin host needs a sandbox and a registry")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Clock == nil {
+		c.Clock = systemClock{}
+	}
+	if c.Changed == nil {
+		c.Changed = func() {}
+	}
+	if c.RunDir == "" {
+		c.RunDir = os.TempDir()
+	}
+	if c.Path == "" {
+		c.Path = systemPath
+	}
+	for at, value := range map[*time.Duration]time.Duration{
+		&c.BackOff: firstBackOff, &c.StartLimit: startLimit, &c.Grace: stopGrace, &c.Drain: drainTime, &c.HealthEvery: healthEvery,
+	} {
+		if *at <= 0 {
+			*at = value
+		}
+	}
+	return nil
+}
+
+// Host runs plugins. Its methods are safe for concurrent use.
+type Host struct {
+	cfg     Config
+	log     *slog.Logger
+	clock   Clock
+	settled chan struct{}
+
+	reload sync.Mutex // one change of the set of plugins at a time
+
+	mu      sync.Mutex
+	ctx     context.Context // of Run; nil before and after
+	plugins map[string]*plugin
+	issues  []Issue // of the pins
+}
+
+// New makes a host that runs nothing yet.
+func New(cfg Config) (*Host, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	return &Host{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, settled: make(chan struct{}), plugins: map[string]*plugin{}}, nil
+}
+
+func (h *Host) changed() { h.cfg.Changed() }
+
+// Run starts every plugin and supervises them until ctx ends; then it stops them all and returns. Nothing that a plugin
+// does makes it fail.
+func (h *Host) Run(ctx context.Context) error {
+	if err := sweep(h.cfg.RunDir); err != nil {
+		h.log.Warn("clearing away sockets of an earlier run", "error", err)
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	h.mu.Lock()
+	h.ctx = running
+	h.mu.Unlock()
+	if err := h.Reload(ctx); err != nil && ctx.Err() == nil {
+		h.log.Error("reading the pins", "error", err)
+	}
+	waiting := make(chan struct{})
+	go func() {
+		defer close(waiting)
+		h.awaitFirst(ctx)
+	}()
+	<-ctx.Done()
+	<-waiting
+	h.reload.Lock() // a reload that is under way ends first, and none follows
+	defer h.reload.Unlock()
+	h.mu.Lock()
+	h.ctx = nil
+	all := h.all()
+	h.mu.Unlock()
+	var stopping sync.WaitGroup
+	for _, p := range all {
+		stopping.Go(p.end)
+	}
+	stopping.Wait()
+	return nil
+}
+
+// awaitFirst closes settled once every plugin has answered or failed for the first time.
+func (h *Host) awaitFirst(ctx context.Context) {
+	h.mu.Lock()
+	all := h.all()
+	h.mu.Unlock()
+	for _, p := range all {
+		select {
+		case <-p.first:
+		case <-ctx.Done():
+		}
+	}
+	close(h.settled)
+}
+
+// Settled is closed once each plugin that was pinned when Run began has answered or failed its first start.
+func (h *Host) Settled() <-chan struct{} { return h.settled }
+
+// all gives the plugins by name; the caller holds mu.
+func (h *Host) all() []*plugin {
+	out := make([]*plugin, 0, len(h.plugins))
+	for _, name := range sortedKeys(h.plugins) {
+		out = append(out, h.plugins[name])
+	}
+	return out
+}
+
+// names are those of all plugins, sorted.
+func (h *Host) names() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return sortedKeys(h.plugins)
+}
+
+// end stops a plugin and waits for its goroutine.
+func (p *plugin) end() {
+	p.stop()
+	<-p.done
+}
+
+// Reload reads the pins again: new plugins are started, those that are pinned no more are stopped and leave the registry,
+// those with another pin are stopped and started anew, and those that were refused are tried again. What is unchanged and
+// runs is left alone. It returns when what had to stop has stopped. When the pins cannot be read nothing changes.
+func (h *Host) Reload(ctx context.Context) error {
+	h.reload.Lock()
+	defer h.reload.Unlock()
+	want, issues, err := h.wanted(ctx)
+	h.mu.Lock()
+	running := h.ctx
+	h.issues = issues
+	if err != nil {
+		h.issues = append(h.issues, Issue{Message: clip(err.Error())})
+	}
+	h.mu.Unlock()
+	if running == nil {
+		return app.Errorf(app.Unavailable, "host-stopped", "the plugin host does not run").Retryable()
+	}
+	for _, i := range issues {
+		h.log.Warn("the pins file has a line that is not used", "line", i.Line, "problem", i.Message)
+	}
+	h.replace(running, want, err != nil)
+	h.changed()
+	return err
+}
+
+// replace makes the plugins those that are wanted. keep leaves plugins that are not wanted alone.
+func (h *Host) replace(running context.Context, want map[string]source, keep bool) {
+	h.mu.Lock()
+	var gone []*plugin
+	for _, p := range h.all() {
+		src, wanted := want[p.name]
+		switch {
+		case wanted && src.equal(p.src):
+			p.retry()
+		case wanted || !keep:
+			gone = append(gone, p)
+		}
+	}
+	h.mu.Unlock()
+	var stopping sync.WaitGroup
+	for _, p := range gone {
+		stopping.Go(func() { h.remove(p) })
+	}
+	stopping.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var fresh []*plugin
+	for _, name := range sortedKeys(want) {
+		if h.plugins[name] == nil {
+			p := newPlugin(h, want[name])
+			h.plugins[name] = p
+			fresh = append(fresh, p)
+		}
+	}
+	for _, p := range fresh { // after all are known: the sandbox gives uids by all names
+		ctx, stop := context.WithCancel(running)
+		p.stop = stop
+		go p.supervise(ctx)
+	}
+}
+
+// remove ends a plugin and takes its drivers out of the registry.
+func (h *Host) remove(p *plugin) {
+	p.end()
+	p.leave(nil)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.plugins, p.name)
+}
+
+// retry wakes a plugin that was refused, and one that waits to be started again.
+func (p *plugin) retry() {
+	p.mu.Lock()
+	waits := p.status.State == Refused || p.status.State == BackOff
+	p.mu.Unlock()
+	if waits {
+		p.again()
+	}
+}
+
+func (p *plugin) again() {
+	select {
+	case p.kick <- struct{}{}:
+	default: // asked already
+	}
+}
+
+// wanted gives the plugins that are to run, by name. The bundled ones are known even when the pins cannot be read.
+func (h *Host) wanted(ctx context.Context) (map[string]source, []Issue, error) {
+	want := map[string]source{}
+	for _, b := range h.cfg.Bundled {
+		sum, err := ownSum(ctx)
+		if err != nil {
+			return want, nil, err
+		}
+		want[b.Name] = source{pin: Pin{b.Name, sum}, bundled: true, args: b.Args}
+	}
+	if h.cfg.Dir == "" {
+		return want, nil, nil
+	}
+	pins, issues, err := readPins(h.cfg.Dir)
+	for _, p := range pins {
+		want[p.Name] = source{pin: p}
+	}
+	return want, issues, err
+}
+
+// ownSum is the SHA-256 of the running executable.
+func ownSum(ctx context.Context) (string, error) {
+	f, err := os.Open(ownExecutable)
+	if err != nil {
+		return "", fmt.Errorf("opening this program: %w", err)
+	}
+	defer f.Close()
+	_, sum, err := hashed(ctx, f)
+	return sum, err
+}
+
+// List tells of every plugin, by name.
+func (h *Host) List() []Status {
+	h.mu.Lock()
+	all := h.all()
+	h.mu.Unlock()
+	out := make([]Status, 0, len(all))
+	for _, p := range all {
+		out = append(out, p.snapshot())
+	}
+	return out
+}
+
+// Issues tells what is wrong with the pins as they were last read, and whether they differ from what is in force.
+func (h *Host) Issues() []Issue {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.issues)
+}
+
+func (h *Host) find(name string) (*plugin, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.plugins[name]; p != nil {
+		return p, nil
+	}
+	return nil, app.Missing("plugin", clip(name))
+}
+
+// Logs gives the last n lines a plugin wrote, oldest first.
+func (h *Host) Logs(name string, n int) ([]Line, error) {
+	p, err := h.find(name)
+	if err != nil {
+		return nil, err
+	}
+	return p.lines.tail(n), nil
+}
+
+// Restart starts a plugin again: at once when it is down, after a drain when it runs. It does not wait for it.
+func (h *Host) Restart(name string) error {
+	p, err := h.find(name)
+	if err == nil {
+		p.again()
+	}
+	return err
+}
