@@ -285,7 +285,7 @@ func (s *Server) serveTFTP(ctx context.Context, wg *sync.WaitGroup, cancel conte
 			if err != nil {
 				return nil // told by opened
 			}
-			return s.tftp.Serve(ctx, conn)
+			return s.tftp.Serve(ctx, conn, ifi.Name)
 		})
 	})
 	return <-opened

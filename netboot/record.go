@@ -27,6 +27,8 @@ type transferData struct {
 	Size    int64      `json:"size,omitempty"`
 	Millis  int64      `json:"millis"`
 	Rate    int64      `json:"bytesPerSecond,omitempty"`
+	Block   int        `json:"blockSize,omitempty"` // of TFTP, in bytes
+	Retries int        `json:"retries,omitempty"`   // times that a packet of TFTP was sent again
 	Agent   string     `json:"userAgent,omitempty"`
 	Error   string     `json:"error,omitempty"`
 }
@@ -65,7 +67,10 @@ func (s *Server) discovers(subnet string) bool {
 
 func (s *Server) recordTFTP(t tftp.Transfer) {
 	mac, _ := s.dhcp.ClientAt(t.Remote)
-	d := transferData{MAC: mac, Address: t.Remote, Name: t.Name, Bytes: t.Bytes, Millis: t.Took.Milliseconds(), Rate: rate(t.Bytes, t.Took)}
+	d := transferData{
+		MAC: mac, Address: t.Remote, Name: t.Name, Bytes: t.Bytes, Size: t.Size, Block: t.Block, Retries: t.Retries,
+		Millis: t.Took.Milliseconds(), Rate: rate(t.Bytes, t.Took),
+	}
 	level, message := "info", fmt.Sprintf("%q was loaded by TFTP.", t.Name)
 	if t.Err != nil {
 		level, message, d.Error = "warn", fmt.Sprintf("Loading %q by TFTP failed after %d bytes.", t.Name, t.Bytes), t.Err.Error()

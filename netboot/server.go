@@ -96,7 +96,7 @@ func New(cfg Config) (*Server, error) {
 		d.Probe = s.probe
 	}
 	s.dhcp = dhcp.New(d)
-	s.tftp = tftp.New(tftp.Config{Files: withAutoexec{cfg.Loaders}, Record: s.recordTFTP, Log: cfg.Log})
+	s.tftp = tftp.New(tftp.Config{Files: withAutoexec{cfg.Loaders}, Record: s.recordTFTP, Log: cfg.Log, SinglePort: s.singlePort})
 	h := httpboot.Config{Loaders: cfg.Loaders, Script: s.script, BootData: cfg.Port.BootData, Record: s.recordHTTP, Log: cfg.Log}
 	for _, m := range cfg.Mounts {
 		h.Mounts = append(h.Mounts, httpboot.Mount(m))
@@ -197,6 +197,13 @@ func (s *Server) AddressFor(mac app.MAC) (netip.Addr, bool) {
 		}
 	}
 	return first, first.IsValid()
+}
+
+// singlePort reports a client of a subnet whose firewall does not follow TFTP to another port.
+func (s *Server) singlePort(client netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.subnets, func(sub app.Subnet) bool { return sub.TFTPSinglePort && sub.CIDR.Contains(client) })
 }
 
 // source is our address for the clients of a subnet that is answered: ours in it, or the one that packets to a relayed one

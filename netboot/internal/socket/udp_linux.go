@@ -40,3 +40,24 @@ func prepare(fd int, device string) error {
 	}
 	return err
 }
+
+// Connected opens an IPv4 socket on a port of the kernel's choice that hears one peer only. It is bound to a device unless
+// that is "", and to a local address unless that is invalid or the broadcast address.
+func Connected(device string, local netip.Addr, peer netip.AddrPort) (*net.UDPConn, error) {
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		if device == "" {
+			return nil
+		}
+		var opt error
+		err := c.Control(func(fd uintptr) { opt = unix.BindToDevice(int(fd), device) })
+		return errors.Join(err, opt)
+	}}
+	if local.IsValid() && local != netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0))
+	}
+	c, err := d.Dial("udp4", peer.String())
+	if err != nil {
+		return nil, fmt.Errorf("opening UDP to %v on %q: %w", peer, device, err)
+	}
+	return c.(*net.UDPConn), nil
+}

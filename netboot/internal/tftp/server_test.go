@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -15,23 +16,30 @@ import (
 	"github.com/better-compute/bcd/netboot/internal/socket"
 )
 
-var body = bytes.Repeat([]byte("0123456789abcdef"), 4000)
+var (
+	body = bytes.Repeat([]byte("0123456789abcdef"), 4000)
+	long = bytes.Repeat([]byte("0123456"), 80_000) // more than 65,535 blocks of 8 bytes
+)
 
 // start serves on loopback and gives the address and the transfers recorded.
-func start(t *testing.T) (net.Addr, chan Transfer) {
+func start(t *testing.T, change ...func(*Config)) (net.Addr, chan Transfer) {
 	t.Helper()
 	done := make(chan Transfer, 64)
-	s := New(Config{
-		Files:  fstest.MapFS{"snponly.efi": {Data: body}, "Boot/x64/wdsmgfw.efi": {Data: body}},
+	cfg := Config{
+		Files:  fstest.MapFS{"snponly.efi": {Data: body}, "Boot/x64/wdsmgfw.efi": {Data: body}, "even": {Data: body[:1024]}, "text": {Data: []byte("a\nb\rc\n")}, "none": {}, "long": {Data: long}},
 		Record: func(x Transfer) { done <- x },
 		Log:    slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s := New(cfg)
 	conn, err := socket.UDP("", netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(t.Context(), conn) }()
+	go func() { ended <- s.Serve(t.Context(), conn, "") }()
 	t.Cleanup(func() {
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -85,6 +93,10 @@ func (c *client) fetch(block int) (data, failure []byte) {
 			return nil, p
 		case 6:
 			c.send(0, 4, 0, 0)
+			if v, ok := bytes.CutPrefix(p[2:], []byte("blksize\x00")); ok {
+				n, _, _ := bytes.Cut(v, []byte{0})
+				block, _ = strconv.Atoi(string(n))
+			}
 		case 3:
 			data = append(data, p[4:]...)
 			c.send(0, 4, p[2], p[3])
@@ -206,12 +218,12 @@ func FuzzDatagram(f *testing.F) {
 	f.Add(binary.BigEndian.AppendUint16(nil, 1))
 	f.Add([]byte("\x00\x01x\x00octet\x00blksize\x00-1\x00"))
 	s := New(Config{Files: fstest.MapFS{}, Record: func(Transfer) {}, Log: slog.New(slog.DiscardHandler)})
-	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	conn, err := socket.UDP("", netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		f.Fatal(err)
 	}
 	ctx := f.Context()
-	go func() { _ = s.Serve(ctx, conn) }()
+	go func() { _ = s.Serve(ctx, conn, "") }()
 	out, err := net.Dial("udp4", conn.LocalAddr().String())
 	if err != nil {
 		f.Fatal(err)
