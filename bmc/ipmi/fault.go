@@ -66,7 +66,7 @@ func (l *login) sessionFault(text string) *driver.Error {
 	case says("insufficient resources"):
 		return driver.Errorf(driver.CodeBusy, "the BMC at %s has no session left; end others, or wait until they time out", l.target).Again()
 	case says("RAKP 2 HMAC is invalid"):
-		return driver.Errorf(driver.CodeAuthFailed, "the BMC at %s refuses the password of %s", l.target, l.user)
+		return driver.Errorf(driver.CodeAuthFailed, "the BMC at %s refuses the password of %s, or does not know the user", l.target, l.user)
 	case says("unauthorized role", "invalid role"):
 		return l.privilegeFault("the BMC at " + l.target.String() + " does not let " + l.user + " have the privilege " + l.level())
 	case says("RAKP 2 message indicates an error"):

@@ -87,7 +87,7 @@ const schema = `{
       "properties": {
         "cipherSuite": {"type": "integer", "enum": [3, 8, 12, 17], "default": 17, "description": "RMCP+ cipher suite; 3, 8 and 12 are for old BMCs"},
         "kg": {"type": "string", "minLength": 1, "maxLength": 512, "x-bc": {"kind": "secret"}, "description": "reference to the secret that holds the BMC key K_g: at most 20 bytes of text, or 0x and hex digits"},
-        "privilege": {"type": "string", "enum": ["administrator", "operator", "user", "ADMINISTRATOR", "OPERATOR", "USER"], "default": "administrator", "description": "privilege level of the session"}
+        "privilege": {"type": "string", "enum": ["administrator", "operator", "user", "ADMINISTRATOR", "OPERATOR", "USER"], "description": "privilege level of the session; administrator unless given"}
       }
     }
   }

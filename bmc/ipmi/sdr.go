@@ -1,6 +1,7 @@
 package ipmi
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"strings"
@@ -45,7 +46,7 @@ func parseSensors(text string) driver.Sensors {
 			s.OK++
 		case status == "ns": // no reading
 		case len(s.Problems) < maxProblems:
-			s.Problems = append(s.Problems, clean(strings.Join(cells[:n-2], "|"), 64))
+			s.Problems = append(s.Problems, cmp.Or(clean(strings.Join(cells[:n-2], "|"), 64), "unnamed"))
 		}
 	}
 	return s
