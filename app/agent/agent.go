@@ -12,8 +12,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -181,6 +183,20 @@ func (s *Service) BootData(ctx context.Context, key string) (agentv1.BootData, e
 
 func (s *Service) event(level, kind, machine, workflow, msg string) {
 	s.cfg.Record(app.Event{Time: s.cfg.Now().UTC(), Kind: kind, Level: level, MachineID: machine, Workflow: workflow, Actor: "agent", Message: msg})
+}
+
+// up records that an agent called, and from where.
+func (s *Service) up(ses *app.AgentSession, remote string) {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote
+	}
+	data, err := json.Marshal(map[string]string{"address": host, "firmware": string(ses.Firmware)})
+	if err != nil {
+		data = nil
+	}
+	s.cfg.Record(app.Event{Time: s.cfg.Now().UTC(), Kind: SignalUp, Level: "info", MachineID: ses.MachineID, Workflow: ses.WorkflowID, Actor: "agent",
+		Message: fmt.Sprintf("the agent of the ramdisk is up at %s (%s firmware)", remote, ses.Firmware), Data: data})
 }
 
 func newLive(machineID string) *live {

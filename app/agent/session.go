@@ -51,7 +51,7 @@ func (s *Service) Session(ctx context.Context, req agentv1.SessionRequest, remot
 	}
 	l.seen = now
 	s.mu.Unlock()
-	s.event("info", "agent.up", b.MachineID, b.WorkflowID, fmt.Sprintf("the agent of the ramdisk is up at %s (%s firmware)", remote, ses.Firmware))
+	s.up(ses, remote)
 	s.cfg.Signal(b.MachineID, SignalUp, ses)
 	return resp, nil
 }

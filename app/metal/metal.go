@@ -42,7 +42,9 @@ type Ports struct {
 	Supports func(ctx context.Context, m *app.Machine, operations ...string) error
 	// SiteAddress is this site's own address as the machine's provisioning network sees it.
 	SiteAddress func(ctx context.Context, m *app.Machine) (string, error)
-	Now         func() time.Time
+	// Verdict says how far a machine's boot came, in a sentence, and what a person can do; "" when nothing is known. May be nil.
+	Verdict func(ctx context.Context, machineID string) (sentence, wayOut string)
+	Now     func() time.Time
 }
 
 // Flows is the part of the engine the verbs use.

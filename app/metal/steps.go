@@ -268,8 +268,7 @@ func (p *Ports) runAwaitUp(ctx context.Context, s workflow.StepContext) (any, er
 				return nil, err
 			}
 		case <-ctx.Done():
-			return nil, app.Errorf(app.Timeout, "agent-not-up", "the machine was powered on but its ramdisk did not call").
-				Do("look at the machine's timeline for the last thing seen: DHCP, boot files, console; then retry")
+			return nil, p.notUp(ctx, c.MachineID)
 		}
 	}
 }

@@ -58,6 +58,7 @@ func (s *service) delete(ctx context.Context, actor, id string, o api.VerbOption
 		return nil, err
 	}
 	s.say(actor, "machine.deleted", m, "%s was deleted", m.Name)
+	defer s.untold(m.ID) // after the last that its workflow says
 	return nil, errors.Join(s.drop(ctx, actor, m, "delete"), s.forget(ctx, m))
 }
 

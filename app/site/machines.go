@@ -61,13 +61,13 @@ func (p permits) PrepareRamdisk(ctx *driver.Context, spec driver.RamdiskSpec) er
 	if err != nil {
 		return err
 	}
-	_, err = p.s.agents.Mint(ctx, app.Boot{MachineID: m.ID, WorkflowID: workflow, Address: a.String()})
+	_, err = boots{p.s.agents, p.s.recorder.Record}.Mint(ctx, app.Boot{MachineID: m.ID, WorkflowID: workflow, Address: a.String()})
 	return err
 }
 
 // PrepareInstance withdraws the permission: the next boot goes to the disk.
 func (p permits) PrepareInstance(ctx *driver.Context, boot driver.InstanceBoot) error {
-	return p.s.agents.Revoke(ctx, boot.Machine)
+	return boots{p.s.agents, p.s.recorder.Record}.Revoke(ctx, boot.Machine)
 }
 
 // CleanUp has nothing of its own to remove: a permission belongs to a machine and ends with its workflow.
@@ -99,9 +99,9 @@ func (inRamdisk) Inspect(*driver.Context) (driver.Inventory, error) {
 // wireMachines makes the verbs.
 func (s *Site) wireMachines(context.Context) error {
 	s.ports = &metal.Ports{
-		Machines: s.db, Agents: s.db, Boots: s.agents, Flows: s.engine, Now: now,
+		Machines: s.db, Agents: s.db, Boots: boots{s.agents, s.recorder.Record}, Flows: s.engine, Now: now,
 		Hardware: func(_ context.Context, m *app.Machine, key string) (metal.Hardware, error) {
-			return s.registry.For(m, drivers.Options{Key: key}).Hardware(), nil
+			return timed{s.registry.For(m, drivers.Options{Key: key}).Hardware(), s.recorder.Record, m}, nil
 		},
 		Supports: func(_ context.Context, m *app.Machine, operations ...string) error {
 			return s.registry.Check(m, operations...)
@@ -111,9 +111,10 @@ func (s *Site) wireMachines(context.Context) error {
 			return a.String(), err
 		},
 	}
+	s.ports.Verdict = s.verdict
 	s.ports.Register()
 	s.service = &service{
-		ports: s.ports, db: s.db, flows: s.engine, record: s.bus.Emit, now: now, probe: s.probe, halt: s.halt, forget: s.forget,
+		ports: s.ports, db: s.db, flows: s.engine, record: s.emit, claim: s.claim, untold: s.recorder.Forget, now: now, probe: s.probe, halt: s.halt, forget: s.forget,
 		enroll: enroll.New(s.ports, enroll.Config{
 			Profiles: s.db, Network: s.db, Seal: s.seal, Forget: s.unseal, Bind: s.bind,
 			Probe: func(ctx context.Context, b app.BMC) (driver.Card, error) {

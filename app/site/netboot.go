@@ -98,7 +98,7 @@ func (s *Site) wireNetboot(ctx context.Context) (err error) {
 	if err != nil {
 		return listenError("listen.agent", f.Listen.Agent, err)
 	}
-	s.home = &home{key: s.key, agents: s.db, db: s.db, revoke: s.agents.Revoke, signal: func(m, n string, d any) { s.engine.Signal(m, n, d) }, record: s.bus.Emit, now: now}
+	s.home = &home{key: s.key, agents: s.db, db: s.db, revoke: s.agents.Revoke, signal: func(m, n string, d any) { s.engine.Signal(m, n, d) }, record: s.emit, now: now}
 	s.netboot, err = netboot.New(netboot.Config{
 		Port: port67{s}, Store: s.db, Sockets: s.cfg.Sockets, HTTP: f.Listen.Boot, Loaders: s.loaders(), Log: s.log, Record: s.recordNetboot,
 		Mounts: []netboot.Mount{
@@ -140,9 +140,13 @@ func openBelow(dir, name string) (*os.File, error) {
 	return os.Open(filepath.Join(dir, name))
 }
 
-// recordNetboot keeps an exchange and takes an installed system's request for an address as a sign of life.
+// recordNetboot keeps an exchange on its machine's timeline, what a person should see in the audit trail too, and takes an
+// installed system's request for an address as a sign of life.
 func (s *Site) recordNetboot(e app.Event) {
-	s.bus.Emit(e)
+	s.recorder.Event(e)
+	if e.Level != "info" || e.Kind == "dhcp.rival" {
+		s.bus.Emit(e)
+	}
 	if e.Kind != "dhcp.ack" || e.MachineID == "" {
 		return
 	}

@@ -32,6 +32,8 @@ type service struct {
 	halt       func(m *app.Machine)                            // ends all traffic to a machine's BMC, running and waiting
 	forget     func(ctx context.Context, m *app.Machine) error // sessions and credential of a machine that is gone
 	record     func(app.Event)
+	claim      func(m *app.Machine)   // what was seen of its ports before is its own
+	untold     func(machineID string) // drops its timeline
 	now        func() time.Time
 }
 
@@ -65,6 +67,7 @@ func input(in api.EnrollInput) enroll.Input {
 func (s *service) Enroll(ctx context.Context, actor string, in api.EnrollInput) (*app.Machine, error) {
 	m, err := s.enroll.Enroll(ctx, input(in))
 	if err == nil {
+		s.claim(m)
 		s.say(actor, "machine.enrolled", m, "%s was enrolled", m.Name)
 	}
 	return m, err
@@ -79,6 +82,7 @@ func (s *service) TestBMC(ctx context.Context, _ string, in api.BMCInput) (*api.
 func (s *service) AcceptDiscovery(ctx context.Context, actor string, mac app.MAC, in api.AcceptInput) (*app.Machine, error) {
 	m, err := s.enroll.Accept(ctx, mac, input(api.EnrollInput{Name: in.Name, BMC: in.BMC, Pool: in.Pool, Profile: in.Profile}))
 	if err == nil {
+		s.claim(m)
 		s.say(actor, "machine.accepted", m, "%s was accepted with MAC %s", m.Name, mac)
 	}
 	return m, err
@@ -88,6 +92,7 @@ func (s *service) AcceptDiscovery(ctx context.Context, actor string, mac app.MAC
 func (s *service) ConfirmMAC(ctx context.Context, actor, machineID string, mac app.MAC) (*app.Machine, error) {
 	m, err := s.enroll.ConfirmMAC(ctx, machineID, mac)
 	if err == nil {
+		s.claim(m)
 		s.say(actor, "machine.mac", m, "%s was confirmed as a port of %s", mac, m.Name)
 	}
 	return m, err

@@ -24,6 +24,7 @@ import (
 	"github.com/better-compute/bcd/app/event"
 	"github.com/better-compute/bcd/app/health"
 	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/recorder"
 	"github.com/better-compute/bcd/app/secret"
 	"github.com/better-compute/bcd/app/workflow"
 	"github.com/better-compute/bcd/bmc/redfish"
@@ -67,6 +68,8 @@ type Site struct {
 
 	db       *store.DB
 	bus      *event.Bus
+	recorder *recorder.Recorder
+	consoles consoles
 	vault    *secret.Vault
 	access   *access.Service
 	redfish  *redfish.Driver
@@ -124,6 +127,7 @@ func (s *Site) openData(ctx context.Context) (err error) {
 	}
 	s.bus = event.New(event.Config{Store: s.db, Log: s.log})
 	s.add("events", s.bus.Run)
+	s.openRecorder()
 	return nil
 }
 
@@ -183,14 +187,14 @@ func (s *Site) wireCore(ctx context.Context) error {
 	s.redfish = redfish.New(redfish.Config{Logger: s.log})
 	s.registry = drivers.New(drivers.Config{Secrets: s.vault, Profiles: s.db, Logger: s.log, BMCDrivers: s.cfg.File.BMCDrivers})
 	s.agents = agent.New(agent.Config{
-		Store: s.db, SiteKey: s.key, URLs: s.urls, AgentPin: s.agentPair.SPKI(), Log: s.log, Record: s.bus.Emit,
+		Store: s.db, SiteKey: s.key, URLs: s.urls, AgentPin: s.agentPair.SPKI(), Log: s.log, Record: s.emit,
 		Signal: func(machine, name string, data any) { s.engine.Signal(machine, name, data) },
 	})
 	var journal workflow.Store = s.db
 	if s.cfg.Journal != nil {
 		journal = s.cfg.Journal(journal)
 	}
-	s.engine = workflow.NewEngine(workflow.Config{Store: journal, Agents: s.agents, Log: s.log, Record: s.bus.Emit})
+	s.engine = workflow.NewEngine(workflow.Config{Store: journal, Agents: s.agents, Log: s.log, Record: s.emit})
 	if err := s.registerDrivers(); err != nil {
 		return err
 	}
@@ -203,6 +207,7 @@ func (s *Site) wireCore(ctx context.Context) error {
 	s.health.Add("networks", health.Network(s.db))
 	s.health.Add("machines", health.Machines(s.db))
 	s.health.Add("images", health.Images(s.db))
+	s.health.Add("flight recorder", s.recorderHealth)
 	s.health.Add("disk", health.Space(s.free, catalog.DefaultReserve))
 	return s.rememberBMCs(ctx)
 }
@@ -260,7 +265,7 @@ func (s *Site) urls(address string) (siteURLs, bootURLs []string) {
 func (s *Site) wireWeb(ctx context.Context) (err error) {
 	s.api, err = api.New(api.Config{
 		Machines: s.db, Network: s.db, Images: s.db, Events: s.db, Profiles: s.db, Settings: s.db, Workflows: s.engine, Access: s.access,
-		Secrets: s.vault, Bus: s.bus, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry}, Health: warnings{s.health},
+		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry}, Health: warnings{s.health},
 		NetworkChanged: func(context.Context) error { s.netboot.SubnetsChanged(); return nil },
 		Version:        s.cfg.Version, Log: s.log,
 	})

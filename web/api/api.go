@@ -11,6 +11,7 @@ import (
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/access"
 	"github.com/better-compute/bcd/app/event"
+	"github.com/better-compute/bcd/app/recorder"
 	"github.com/better-compute/bcd/app/secret"
 	"github.com/better-compute/bcd/app/workflow"
 )
@@ -27,6 +28,7 @@ type Config struct {
 	Access    *access.Service
 	Secrets   *secret.Vault
 	Bus       *event.Bus
+	Recorder  *recorder.Recorder
 	Service   Service
 	Catalog   Catalog
 	Drivers   Drivers

@@ -42,7 +42,7 @@ type ConfirmInput struct {
 
 func (a *API) machineRoutes() []Route {
 	read, write := app.PermMachinesRead, app.PermMachinesWrite
-	return []Route{
+	return append(a.timelineRoutes(), []Route{
 		on(Route{ID: "machines.list", Method: "GET", Path: "/api/v1/machines", Permission: read, Summary: "List machines, ordered by name.",
 			Query: []Param{{"text", "string", "part of name, MAC, serial, model or BMC address"}, {"state", "string", "states, separated by commas"},
 				{"pool", "string", "pool name"}, {"label", "string", "k=v pairs separated by commas; v may be *"}, paramAfter, paramLimit},
@@ -59,7 +59,7 @@ func (a *API) machineRoutes() []Route {
 			Summary: "Show what the agent found on a machine.", CLI: CLI{"machine", "inventory"}}, a.inventory),
 		on(Route{ID: "machines.confirm-mac", Method: "POST", Path: "/api/v1/machines/{id}/confirm-mac", Permission: write,
 			Summary: "Confirm that a proposed MAC address belongs to the machine.", CLI: CLI{"machine", "confirm-mac"}, Args: []string{"mac"}}, a.confirmMAC),
-	}
+	}...)
 }
 
 func (a *API) listMachines(c *Call, _ none) (app.MachinePage, error) {

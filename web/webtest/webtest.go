@@ -17,6 +17,7 @@ import (
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/access"
 	"github.com/better-compute/bcd/app/event"
+	"github.com/better-compute/bcd/app/recorder"
 	"github.com/better-compute/bcd/app/secret"
 	"github.com/better-compute/bcd/web"
 	"github.com/better-compute/bcd/web/api"
@@ -46,6 +47,7 @@ type Site struct {
 	Access  *access.Service
 	Secrets *secret.Vault
 	Bus     *event.Bus
+	Records *recorder.Recorder
 	API     *api.API
 	Server  *web.Server
 	Service *Service
@@ -63,6 +65,7 @@ func New(t testing.TB, s Store) *Site {
 	x := &Site{T: t, Store: s, Clock: &Clock{}, Logs: &Buffer{}, Flows: &Flows{}, Health: &Health{}}
 	log := slog.New(slog.NewJSONHandler(x.Logs, nil))
 	x.Bus = event.New(event.Config{Store: s, Log: log})
+	x.Records = recorder.New(recorder.Config{Log: log, Now: x.Clock.Now, Names: recorder.Names{Loaders: []string{"snponly.efi"}, Kernel: "vmlinuz", Initramfs: "initramfs.zst"}})
 	x.Access = access.New(access.Config{Store: s, Settings: s, Now: x.Clock.Now, Params: access.Params{Memory: 64, Time: 1, Threads: 1},
 		Audit: func(_ context.Context, e app.Event) { x.Bus.Emit(e) }})
 	var err error
@@ -71,7 +74,7 @@ func New(t testing.TB, s Store) *Site {
 	}
 	x.Service, x.Catalog = &Service{Store: s}, &Catalog{Store: s}
 	x.API, err = api.New(api.Config{Machines: s, Network: s, Images: s, Events: s, Profiles: s, Settings: s, Workflows: x.Flows, Access: x.Access,
-		Secrets: x.Secrets, Bus: x.Bus, Service: x.Service, Catalog: x.Catalog, Drivers: x.Drivers, Health: x.Health, Version: "test", Log: log})
+		Secrets: x.Secrets, Bus: x.Bus, Recorder: x.Records, Service: x.Service, Catalog: x.Catalog, Drivers: x.Drivers, Health: x.Health, Version: "test", Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,15 +83,18 @@ func New(t testing.TB, s Store) *Site {
 	return x
 }
 
-// run runs the bus until the test ends.
+// run runs bus and recorder until the test ends.
 func (x *Site) run() {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
+	done := make(chan error, 2)
 	go func() { done <- x.Bus.Run(ctx) }()
+	go func() { done <- x.Records.Run(ctx) }()
 	x.T.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			x.T.Error(err)
+		for range cap(done) {
+			if err := <-done; err != nil {
+				x.T.Error(err)
+			}
 		}
 	})
 }
