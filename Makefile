@@ -11,7 +11,7 @@ RAMDISK := images/ramdisk/embed/dist
 APT_BUILD := ipxe zstd ca-certificates
 APT_IMAGE := mmdebstrap fdisk e2fsprogs mtools dosfstools grub-pc-bin grub-efi-amd64-bin grub-common zstd
 APT_LAB   := qemu-system-x86 qemu-utils ovmf iproute2
-APT_TEST  := gcc libc6-dev udhcpc isc-dhcp-client dnsmasq-base atftp tftp-hpa curl nginx-light iputils-ping python3-sushy chromium kmod xz-utils gdisk mount procps
+APT_TEST  := gcc libc6-dev udhcpc isc-dhcp-client dnsmasq-base atftp tftp-hpa curl nginx-light iputils-ping python3-sushy chromium kmod xz-utils gdisk mount procps ipmitool openipmi
 
 .PHONY: help setup setup-test build ramdisk image lab test test-guests figures generate check-generated lint fuzz clean
 
@@ -32,7 +32,12 @@ setup: ## install what building and the lab need (as root; else it is named)
 	$(call apt,$(APT_BUILD) $(APT_IMAGE) $(APT_LAB))
 
 setup-test: setup ## install what the tests need besides
-	$(call apt,$(APT_TEST))
+	$(call apt,$(APT_TEST) $(if $(shell command -v npm),,nodejs npm))
+	@$(MAKE) --no-print-directory $(JS_PLUGIN)/node_modules/.package-lock.json || echo 'left out: the plugin in JavaScript, whose packages npm could not fetch'
+
+JS_PLUGIN := plugins/examples/cooling-js
+$(JS_PLUGIN)/node_modules/.package-lock.json: $(JS_PLUGIN)/package-lock.json
+	cd $(JS_PLUGIN) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 
 # What the ramdisks are made of: built again only when something of it is newer.
 RAMDISK_SOURCES := go.mod $(shell find app/*.go cmd/bcd-ramdisk images/agent images/chunk images/ramdisk proto -name '*.go' ! -name '*_test.go') \

@@ -107,7 +107,7 @@ func decodeCertificate(s string) ([]byte, error) {
 		}
 	}
 	if _, err := x509.ParseCertificate(der); err != nil {
-		return nil, errors.New("it is not an X.509 certificate")
+		return nil, fmt.Errorf("it is not an X.509 certificate: %w", err)
 	}
 	return der, nil
 }

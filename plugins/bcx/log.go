@@ -18,19 +18,22 @@ const (
 	maxLogLine  = 8 << 10 // bytes; what is longer is cut
 	maxLogValue = 1 << 10 // bytes of one attribute
 	maxLogAttrs = 16
+	// maxLastLines is enough for what an interpreter says of an exception nobody caught.
+	maxLastLines = 16
 )
 
-// ForwardLog passes a plugin's stderr to a log until r ends, and gives its last line. Lines of JSON keep their level,
+// ForwardLog passes a plugin's stderr to a log until r ends, and gives its last lines, for the message
+// of a plugin that ended. Lines of JSON keep their level,
 // message (msg) and attributes, which come in a group named plugin; other lines are warnings. All text is cleaned and
 // bounded; of a flood, what is beyond 50 lines a second is counted and dropped.
-func ForwardLog(r io.Reader, log *slog.Logger) (last string) {
+func ForwardLog(r io.Reader, log *slog.Logger) (last []string) {
 	lines := bufio.NewReaderSize(r, maxLogLine)
 	var pace pace
 	dropped := 0
 	for {
 		line, err := lines.ReadSlice('\n')
 		if text := bytes.TrimSpace(line); len(text) > 0 {
-			last = clean(string(text), maxLogValue)
+			last = append(last[max(0, len(last)-maxLastLines+1):], clean(string(text), 200))
 			switch {
 			case !pace.allows(time.Now()):
 				dropped++

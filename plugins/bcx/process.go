@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -21,7 +22,7 @@ type process struct {
 	desc   Description
 	grace  time.Duration
 	exited chan struct{} // closed once it is over and its output read
-	said   string        // its last line on stderr; valid once exited
+	said   []string      // its last lines on stderr; valid once exited
 	status error         // how it ended; valid once exited
 }
 
@@ -47,8 +48,8 @@ func launch(ctx context.Context, c HostConfig) (*process, error) {
 	if err := p.greet(ctx, stdout, host, c.CallTimeout); err != nil {
 		p.kill()
 		<-p.exited
-		if p.said != "" {
-			err = fmt.Errorf("%w; its last words: %q", err, p.said)
+		if len(p.said) > 0 {
+			err = fmt.Errorf("%w; its last words: %q", err, strings.Join(p.said, " / "))
 		}
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func (p *process) start(c HostConfig, host *Identity) (*os.File, error) {
 
 // reap waits for the end of the process and of everything it started in its group, and removes what was made for it.
 func (p *process) reap(stdout, stderr *os.File, log *slog.Logger) {
-	forwarded := make(chan string, 1)
+	forwarded := make(chan []string, 1)
 	go func() { forwarded <- ForwardLog(stderr, log) }()
 	p.status = p.cmd.Wait()
 	killGroup(p.cmd)

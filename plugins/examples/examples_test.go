@@ -2,6 +2,7 @@ package examples
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -60,5 +61,26 @@ func TestGo(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", binary, "./cooling").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	bcxtest.Run(t, cooling(t, binary))
+	p := cooling(t, binary)
+	bcxtest.Run(t, p)
+	bcxtest.Process(t, p)
+}
+
+// TestJavaScript bundles the plugin and runs it as the appliance would: as one file that is executed itself.
+func TestJavaScript(t *testing.T) {
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("node is missing: install Debian's nodejs and npm, then make setup-test")
+	}
+	if _, err := os.Stat("cooling-js/node_modules/esbuild"); err != nil {
+		t.Skip("the packages of cooling-js are missing: make setup-test installs them with npm ci")
+	}
+	file := filepath.Join(t.TempDir(), "cooling-js")
+	build := exec.Command("node", "build.mjs", file)
+	build.Dir = "cooling-js"
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	p := cooling(t, file)
+	bcxtest.Run(t, p)
+	bcxtest.Process(t, p)
 }
