@@ -168,6 +168,7 @@ func TestNoPackageIsADrawer(t *testing.T) {
 
 func TestBinariesLinkOnlyWhatTheyNeed(t *testing.T) {
 	for binary, never := range map[string][]string{
+		"./cmd/bcx-ipmi":    {"modernc.org/sqlite", "github.com/labstack/echo", "github.com/a-h/templ", "github.com/bougou/go-ipmi", module + "app", module + "store", module + "web"},
 		"./cmd/bcd-ramdisk": {"modernc.org/sqlite", "github.com/labstack/echo", "github.com/a-h/templ", "google.golang.org/grpc", module + "store", module + "web"},
 	} {
 		for _, p := range list(t, binary) {
