@@ -201,3 +201,33 @@ func TestQEMUIdleMachineStartsItsDisk(t *testing.T) {
 		t.Logf("disk tried after %v", v.waitText(t, "UEFI Misc Device", time.Minute))
 	})
 }
+
+// Case 5 with the firmware that it is about: another server gives the addresses, we say what to boot.
+func TestQEMUBesideAnotherServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		args func(*testing.T) []string
+		mode string
+	}{
+		"BIOS proxy": {func(*testing.T) []string { return bios() }, app.SubnetProxy},
+		"UEFI proxy": {uefi, app.SubnetProxy},
+		"UEFI HTTP only": {func(t *testing.T) []string {
+			return append(uefi(t), "-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n", "-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n")
+		}, app.SubnetHTTP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newLAN(t)
+			other := namespace(t, "d")
+			w.plug(other, "d0", "10.77.0.2/24")
+			dnsmasq(t, other)
+			store := newMemStore(labSubnet("br0", c.mode))
+			_, e := w.serve(store, machine(KindRamdisk), qemuConfig)
+			v := w.boot(c.args(t)...)
+			x := e.wait(t, "script", time.Minute, kind("ipxe.script"))
+			t.Logf("script after %v", time.Since(v.started).Round(100*time.Millisecond))
+			if x.MachineID != "m-vm" || len(store.leases) != 0 {
+				t.Errorf("%+v, leases %v", x, store.leases)
+			}
+			e.wait(t, "kernel", 10*time.Second, httpGet("/boot/kernel"))
+		})
+	}
+}
