@@ -29,6 +29,7 @@ type File struct {
 		Ramdisk string `toml:"ramdisk"` // directory with another ramdisk than the built-in one
 	} `toml:"netboot"`
 	BMCDrivers map[string][]string `toml:"bmc_drivers"`
+	Plugins    PluginsFile         `toml:"plugins"`
 }
 
 // Defaults of config.toml.
@@ -84,6 +85,7 @@ func (f *File) Validate() error {
 			errs = append(errs, app.Errorf(app.InvalidConfig, "bad-address", "%q is not an address to listen on", addr).At(key).Do("write it as :8443 or 192.0.2.1:8443"))
 		}
 	}
+	errs = append(errs, f.Plugins.validate())
 	return errors.Join(errs...)
 }
 

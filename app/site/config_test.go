@@ -27,6 +27,14 @@ func TestConfigDefaults(t *testing.T) {
 	if err != nil || f.Listen.Console != "192.0.2.1:9443" || f.Listen.Boot != DefaultBoot || len(f.BMCDrivers) != 1 {
 		t.Errorf("%+v, %v", f, err)
 	}
+	if p := f.Plugins; p.Dir != "" || p.builtin() != "ipmi" || !p.sandbox(nil).Enabled || !p.sandbox(nil).Landlock || p.MemoryMax != 0 || len(p.privileged()) != 0 {
+		t.Errorf("the defaults of [plugins] are %+v", p)
+	}
+	f2, err := load(t, "[plugins]\ndir = \"/usr/local/lib/bcd/plugins\"\nprivileged = \"kata, runc\"\nsandbox = false\nbuiltin = \"\"\ncgroup = \"/sys/fs/cgroup/system.slice/bcd.service/plugins\"\n"+
+		"memory_max = 1_073_741_824\npids_max = 256\nread_paths = [\"/srv\"]\n")
+	if p := f2.Plugins; err != nil || len(p.privileged()) != 2 || p.sandbox(nil).Enabled || p.sandbox(nil).Landlock || p.builtin() != "" || p.MemoryMax != 1<<30 {
+		t.Errorf("%+v, %v", p, err)
+	}
 	needs := f.Needs()
 	if len(needs) != 6 || needs[0].Port != 9443 || needs[1].Port != 9444 || needs[3].Port != 67 {
 		t.Errorf("needs %+v", needs)
@@ -51,6 +59,17 @@ func TestConfigMistakesAreNamed(t *testing.T) {
 		_, err := load(t, text)
 		if err == nil || (!strings.Contains(err.Error(), want) && fieldOf(err) != want) {
 			t.Errorf("%q gave %v, want %s", text, err, want)
+		}
+	}
+	for text, field := range map[string]string{
+		`dri = "/x"`: "", `dir = "plugins"`: "plugins.dir", `user = "root"`: "plugins.user", `user = "0"`: "plugins.user", `user = "a b"`: "plugins.user",
+		`privileged = "kata,../x"`: "plugins.privileged", `privileged = ["kata"]`: "", `sandbox = "yes"`: "", `cgroup = "/tmp/x"`: "plugins.cgroup",
+		`cgroup = "/sys/fs/cgroup/../x"`: "plugins.cgroup", `cgroup = "/sys/fs/cgroup"`: "plugins.cgroup", `memory_max = 5`: "plugins.memory_max",
+		`memory_max = -1`: "plugins.memory_max", `pids_max = 2`: "plugins.pids_max", `pids_max = 100`: "plugins.cgroup",
+		`read_paths = ["x"]`: "plugins.read_paths", `builtin = "redfish"`: "plugins.builtin",
+	} {
+		if _, err := load(t, "[plugins]\n"+text); err == nil || field != "" && fieldOf(err) != field {
+			t.Errorf("%s gave %v, want an error at %q", text, err, field)
 		}
 	}
 	// All at once.

@@ -27,6 +27,7 @@ type local struct {
 	dataDir string
 	db      *store.DB
 	access  *access.Service
+	takeUp  func(ctx context.Context, plugin string) (string, error)
 	up      chan struct{} // closed by run once the socket is open
 }
 
@@ -58,6 +59,7 @@ func (l *local) run(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /backup", l.backup)
 	mux.HandleFunc("POST /reset-password", l.reset)
+	mux.HandleFunc("POST /plugins", l.plugins)
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	close(l.up)
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })

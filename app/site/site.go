@@ -30,6 +30,7 @@ import (
 	"github.com/better-compute/bcd/bmc/redfish"
 	"github.com/better-compute/bcd/images/catalog"
 	"github.com/better-compute/bcd/netboot"
+	"github.com/better-compute/bcd/plugins/host"
 	"github.com/better-compute/bcd/store"
 	"github.com/better-compute/bcd/web"
 	"github.com/better-compute/bcd/web/agentapi"
@@ -54,6 +55,9 @@ type Config struct {
 	// Journal wraps the store of the workflow engine; nil: it is used as it is. A test of the whole site stops the process
 	// there, at an instant of its choice.
 	Journal func(workflow.Store) workflow.Store
+	// Builtins are the plugins inside this executable, by what [plugins] builtin calls them. Only the program's own main can
+	// be them, so there are none unless it says so; and only it can be the sandbox's shim.
+	Builtins map[string]host.Bundled
 	// Flavour of the built-in ramdisk: "server" (default) or "lab".
 	Flavour string
 }
@@ -79,6 +83,7 @@ type Site struct {
 	catalog  *catalog.Catalog
 	netboot  *netboot.Server
 	health   *health.Service
+	plugins  *host.Host
 	home     *home
 	ports    *metal.Ports
 	service  *service
@@ -105,7 +110,7 @@ func New(ctx context.Context, cfg Config) (_ *Site, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	for _, step := range []func(context.Context) error{s.openData, s.openKeys, s.wireCore, s.wireNetboot, s.wireMachines, s.wireWeb} {
+	for _, step := range []func(context.Context) error{s.openData, s.openKeys, s.wireCore, s.wirePlugins, s.wireNetboot, s.wireMachines, s.wireWeb} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -194,7 +199,7 @@ func (s *Site) wireCore(ctx context.Context) error {
 	if s.cfg.Journal != nil {
 		journal = s.cfg.Journal(journal)
 	}
-	s.engine = workflow.NewEngine(workflow.Config{Store: journal, Agents: s.agents, Log: s.log, Record: s.emit})
+	s.engine = workflow.NewEngine(workflow.Config{Store: journal, Agents: s.agents, Log: s.log, Record: s.emit, Await: s.awaitDrivers})
 	if err := s.registerDrivers(); err != nil {
 		return err
 	}
@@ -265,7 +270,7 @@ func (s *Site) urls(address string) (siteURLs, bootURLs []string) {
 func (s *Site) wireWeb(ctx context.Context) (err error) {
 	s.api, err = api.New(api.Config{
 		Machines: s.db, Network: s.db, Images: s.db, Events: s.db, Profiles: s.db, Settings: s.db, Workflows: s.engine, Access: s.access,
-		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry}, Health: warnings{s.health},
+		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry}, Plugins: hosted{s.plugins, s.bus.Emit}, Health: warnings{s.health},
 		NetworkChanged: func(context.Context) error { s.netboot.SubnetsChanged(); return nil },
 		Version:        s.cfg.Version, Log: s.log,
 	})
@@ -283,7 +288,7 @@ func (s *Site) wireWeb(ctx context.Context) (err error) {
 	s.add("images", s.catalog.Run)
 	s.add("workflows", s.engine.Run)
 	s.add("console", srv.Run)
-	l := &local{s.dir, s.db, s.access, make(chan struct{})}
+	l := &local{s.dir, s.db, s.access, s.takeUp, make(chan struct{})}
 	s.parts = append(s.parts, part{"local", l.run, l.up})
 	return nil
 }

@@ -19,7 +19,12 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-func main() { os.Exit(run()) }
+func main() {
+	if code, ok := hidden(os.Args[1:]); ok {
+		os.Exit(code)
+	}
+	os.Exit(run())
+}
 
 // run gives the exit code.
 func run() int {
@@ -40,6 +45,9 @@ func command() *cobra.Command {
 	root.PersistentFlags().Bool("json", false, "print JSON")
 	root.AddCommand(hostCommands()...)
 	root.AddCommand(cli.Commands()...)
+	if c, _, err := root.Find([]string{"plugin"}); err == nil {
+		c.AddCommand(pluginCommands()...)
+	}
 	cli.Usage(root)
 	return root
 }

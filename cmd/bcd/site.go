@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +35,7 @@ func siteCommand() *cobra.Command {
 			level = slog.LevelDebug
 		}
 		log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-		cfg := site.Config{File: f, Version: version, Log: log, Terminal: cmd.OutOrStdout()}
+		cfg := site.Config{File: f, Version: version, Log: log, Terminal: cmd.OutOrStdout(), Builtins: builtins}
 		if *netns != "" {
 			cfg.Sockets = func(open func() error) error { return lab.InNamespace(*netns, open) }
 		}
@@ -39,9 +43,33 @@ func siteCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		defer onHangup(cmd.Context(), func(ctx context.Context) {
+			if err := s.ReloadPlugins(ctx); err != nil {
+				log.Error("reading the pins again", "error", err)
+			}
+		})()
 		return s.Run(cmd.Context())
 	}
 	return cmd
+}
+
+// onHangup calls f at each SIGHUP until the function it gives is called, which waits for f.
+func onHangup(ctx context.Context, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-signals:
+				f(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(signals); cancel(); <-done }
 }
 
 // ramdiskCommand builds a ramdisk on the jump host, where there is no Go: from the agent inside this binary and Debian's

@@ -335,6 +335,20 @@ func (h *Host) Logs(name string, n int) ([]Line, error) {
 	return p.lines.tail(n), nil
 }
 
+// Await waits until a plugin has answered or failed its first start since it was pinned as it is, and tells of it.
+func (h *Host) Await(ctx context.Context, name string) (Status, error) {
+	p, err := h.find(name)
+	if err != nil {
+		return Status{}, err
+	}
+	select {
+	case <-p.first:
+		return p.snapshot(), nil
+	case <-ctx.Done():
+		return p.snapshot(), context.Cause(ctx)
+	}
+}
+
 // Restart starts a plugin again: at once when it is down, after a drain when it runs. It does not wait for it.
 func (h *Host) Restart(name string) error {
 	p, err := h.find(name)

@@ -32,6 +32,7 @@ type Config struct {
 	Service   Service
 	Catalog   Catalog
 	Drivers   Drivers
+	Plugins   Plugins
 	Health    Health
 
 	// NetworkChanged is called after a subnet was stored or deleted, so that netboot takes it up. May be nil.

@@ -45,7 +45,11 @@ func drivers(c *Console, q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.show("Drivers", "/drivers", func(p views.Page) templ.Component { return views.Drivers(p, l.Items) })
+	hosted, err := ask[api.List[api.Plugin]](q, "plugins.list", nil)
+	if err != nil {
+		return err
+	}
+	return q.show("Drivers & plugins", "/drivers", func(p views.Page) templ.Component { return views.Drivers(p, l.Items, hosted.Items, c.api.Now()) })
 }
 
 func profiles(c *Console, q *request) error {
