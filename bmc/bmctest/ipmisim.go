@@ -3,12 +3,16 @@ package bmctest
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,33 +24,37 @@ const SimulatorPassword = "sim-secret"
 // Simulator is OpenIPMI's ipmi_sim (Debian: openipmi) on loopback: a BMC that shares no code with ipmitool or with us. It
 // speaks cipher suites up to 3, and keeps of the boot flags only the device.
 type Simulator struct {
-	dir    string
-	addr   string
-	serial net.Listener
+	dir     string
+	addr    string
+	machine SimulatedMachine
+	serial  net.Listener
 }
 
 // SimulatorConfig shapes a simulator.
 type SimulatorConfig struct {
-	NoSensors bool // an empty sensor repository
+	Machine   SimulatedMachine // nil: a Bench that is on
+	GUID      []byte           // as sent, 16 bytes; nil: that of IPMIGUID
+	FRU       []byte           // of device 0; nil: DemoFRU
+	NoSensors bool             // an empty sensor repository
 }
 
-// chassisProgram is what the simulator asks for the machine's power and boot device: files in the directory $1.
+// SimulatedMachine is what hangs on a simulator's BMC.
+type SimulatedMachine interface {
+	On() bool
+	SetPower(on bool) error
+	Reset() error
+	Shutdown() error // asks the operating system
+	// BootDevice and SetBootDevice are about the next boot, in the simulator's words: "none", "pxe", "default" (the disk),
+	// "cdrom", "bios".
+	BootDevice() string
+	SetBootDevice(device string) error
+}
+
+// chassisProgram is what the simulator asks for the machine's power and boot device: it passes the question on to this
+// process.
 const chassisProgram = `dir=$1; shift
 case $1 in get|set|check) ;; *) shift ;; esac
-op=$1; shift
-echo "$op $*" >> "$dir/calls"
-case $op in
-get) for p in "$@"; do case $p in
-	power) echo "power:$(cat "$dir/power")" ;;
-	boot) echo "boot:$(cat "$dir/boot")" ;;
-	esac; done ;;
-set) while [ $# -ge 2 ]; do case $1 in
-	power) echo "$2" > "$dir/power" ;;
-	shutdown) echo 0 > "$dir/power" ;;
-	boot) echo "$2" > "$dir/boot" ;;
-	esac; shift 2; done ;;
-esac
-exit 0
+exec curl -s -S --fail --max-time 30 --unix-socket "$dir/chassis" --data-binary "$*" http://bmc/
 `
 
 // lanProgram answers for the BMC's own network settings.
@@ -82,31 +90,140 @@ set_working_mc 0x20
   user 2 true "%[5]s" "%[6]s" admin 10 none md2 md5 straight
 `
 
-// NewSimulator starts a simulator whose machine is on. Without ipmi_sim on this host the test is left out.
+// NewSimulator starts a simulator. Without ipmi_sim or curl on this host the test is left out.
 func NewSimulator(t testing.TB, cfg SimulatorConfig) *Simulator {
 	t.Helper()
 	path, err := exec.LookPath("ipmi_sim")
 	if err != nil {
 		t.Skip("left out: OpenIPMI's ipmi_sim is not installed")
 	}
-	s := &Simulator{dir: t.TempDir()}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("left out: curl is not installed")
+	}
+	s := &Simulator{machine: cfg.Machine}
+	if s.machine == nil {
+		s.machine = &Bench{on: true, boot: "default"}
+	}
+	if s.dir, err = os.MkdirTemp("", "bmc"); err != nil { // short: it holds a socket
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(s.dir) })
 	if s.serial, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.serial.Close() })
-	for name, text := range map[string]string{
-		"chassis.sh": chassisProgram, "lan.sh": lanProgram, "power": "1\n", "boot": "default\n", "calls": "", "emu": s.commands(cfg),
-	} {
+	if err := s.listen(t); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"chassis.sh": chassisProgram, "lan.sh": lanProgram, "emu": cfg.commands()} {
 		s.write(t, name, text)
 	}
 	for tries := 1; ; tries++ {
-		if err = s.start(t, path); err == nil {
+		if err = s.start(t, path, cfg.GUID); err == nil {
 			return s
 		}
 		if tries == 5 {
 			t.Fatal(err)
 		}
 	}
+}
+
+// listen answers the chassis program.
+func (s *Simulator) listen(t testing.TB) error {
+	l, err := net.Listen("unix", filepath.Join(s.dir, "chassis"))
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		question, err := io.ReadAll(io.LimitReader(r.Body, 4096))
+		if err == nil {
+			err = s.chassis(w, strings.Fields(string(question)))
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close(); <-ended })
+	return nil
+}
+
+// chassis answers "get power boot" and "set power 1".
+func (s *Simulator) chassis(w io.Writer, words []string) error {
+	if len(words) == 0 {
+		return errors.New("an empty question")
+	}
+	for i := 1; i < len(words); i++ {
+		if words[0] == "get" {
+			s.get(w, words[i])
+			continue
+		}
+		if i++; i == len(words) || words[0] != "set" {
+			break
+		}
+		if err := s.set(words[i-1], words[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Simulator) get(w io.Writer, what string) {
+	switch what {
+	case "power":
+		on := 0
+		if s.machine.On() {
+			on = 1
+		}
+		fmt.Fprintf(w, "power:%d\n", on)
+	case "boot":
+		fmt.Fprintf(w, "boot:%s\n", s.machine.BootDevice())
+	}
+}
+
+func (s *Simulator) set(what, value string) error {
+	switch what {
+	case "power":
+		return s.machine.SetPower(value == "1")
+	case "reset":
+		return s.machine.Reset()
+	case "shutdown":
+		return s.machine.Shutdown()
+	case "boot":
+		return s.machine.SetBootDevice(value)
+	}
+	return nil
+}
+
+// Bench is a machine of nothing but a power state and a boot device.
+type Bench struct {
+	mu   sync.Mutex
+	on   bool
+	boot string
+}
+
+// On reports the power.
+func (b *Bench) On() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.on }
+
+// SetPower changes the power.
+func (b *Bench) SetPower(on bool) error { b.mu.Lock(); defer b.mu.Unlock(); b.on = on; return nil }
+
+// Reset does nothing that shows.
+func (b *Bench) Reset() error { return nil }
+
+// Shutdown turns the power off.
+func (b *Bench) Shutdown() error { return b.SetPower(false) }
+
+// BootDevice is what was set last.
+func (b *Bench) BootDevice() string { b.mu.Lock(); defer b.mu.Unlock(); return b.boot }
+
+// SetBootDevice takes any word.
+func (b *Bench) SetBootDevice(d string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.boot = d
+	return nil
 }
 
 func (s *Simulator) write(t testing.TB, name, text string) {
@@ -117,12 +234,15 @@ func (s *Simulator) write(t testing.TB, name, text string) {
 }
 
 // commands is the simulator's command file: one BMC with a FRU and sensors.
-func (s *Simulator) commands(cfg SimulatorConfig) string {
+func (cfg SimulatorConfig) commands() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "mc_setbmc 0x20")
 	fmt.Fprintln(&b, "mc_add 0x20 0 no-device-sdrs 0x01 2 0x15 0x9f 0x1291 0x0f02 persist_sdr")
 	fmt.Fprintln(&b, "sel_enable 0x20 1000 0x0a")
-	fru := DemoFRU()
+	fru := cfg.FRU
+	if fru == nil {
+		fru = DemoFRU()
+	}
 	fmt.Fprintf(&b, "mc_add_fru_data 0x20 0 %d data%s\n", len(fru), bytesOf(fru))
 	if !cfg.NoSensors {
 		for i, name := range []string{"CPU Temp", "Inlet Temp"} {
@@ -145,13 +265,16 @@ func bytesOf(p []byte) string {
 }
 
 // start runs the simulator on a free port and returns when it answers there.
-func (s *Simulator) start(t testing.TB, path string) error {
+func (s *Simulator) start(t testing.TB, path string, guid []byte) error {
+	if guid == nil {
+		guid = wireGUID()
+	}
 	port, err := freePort()
 	if err != nil {
 		return err
 	}
 	s.addr = fmt.Sprintf("127.0.0.1:%d", port)
-	s.write(t, "lan.conf", fmt.Sprintf(simulatorConfig, port, hex.EncodeToString(wireGUID()), s.dir, s.serial.Addr(), User, SimulatorPassword))
+	s.write(t, "lan.conf", fmt.Sprintf(simulatorConfig, port, hex.EncodeToString(guid), s.dir, s.serial.Addr(), User, SimulatorPassword))
 	state, err := os.MkdirTemp(s.dir, "state")
 	if err != nil {
 		return err
@@ -217,20 +340,5 @@ func (s *Simulator) Address() string { return s.addr }
 // Serial is where the simulator connects to when a console is opened: the machine's serial line.
 func (s *Simulator) Serial() net.Listener { return s.serial }
 
-// Calls lists what the simulator asked its chassis program, one a line.
-func (s *Simulator) Calls(t testing.TB) string { t.Helper(); return s.read(t, "calls") }
-
-// BootDevice is the boot device that the chassis program was given last.
-func (s *Simulator) BootDevice(t testing.TB) string {
-	t.Helper()
-	return strings.TrimSpace(s.read(t, "boot"))
-}
-
-func (s *Simulator) read(t testing.TB, name string) string {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(s.dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(raw)
-}
+// Machine is what hangs on the BMC.
+func (s *Simulator) Machine() SimulatedMachine { return s.machine }

@@ -35,7 +35,7 @@ func TestSimulatorKeepsTheDeviceOnly(t *testing.T) {
 		if err := json.Unmarshal(r.must(t, "management", "setBootDevice", `["`+device+`",{"uefi":true,"persistent":true}]`), &result); err != nil {
 			t.Fatal(err)
 		}
-		if got := sim.BootDevice(t); got != want && !(device == "disk" && got == "disk") {
+		if got := sim.Machine().BootDevice(); got != want && !(device == "disk" && got == "disk") {
 			t.Errorf("%s: the machine got %q", device, got)
 		}
 		if len(result.Notes) == 0 || !strings.Contains(result.Notes[0], "simulator") {
