@@ -65,12 +65,12 @@ func Network(store app.NetworkStore) Check {
 			return nil, err
 		}
 		for _, s := range all {
-			if s.Mode != "off" {
+			if s.Answers() {
 				return nil, nil
 			}
 		}
 		return []Warning{{"no-subnet-on", "info", "bcd only listens: no subnet is turned on, so no machine can netboot",
-			"add the provisioning subnet on the Network page and set its mode to full"}}, nil
+			"add the provisioning subnet on the Network page and turn it on"}}, nil
 	}
 }
 

@@ -271,8 +271,8 @@ func (s *Site) wireWeb(ctx context.Context) (err error) {
 	s.api, err = api.New(api.Config{
 		Machines: s.db, Network: s.db, Images: s.db, Events: s.db, Profiles: s.db, Settings: s.db, Workflows: s.engine, Access: s.access,
 		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry}, Plugins: hosted{s.plugins, s.bus.Emit}, Health: warnings{s.health},
-		NetworkChanged: func(context.Context) error { s.netboot.SubnetsChanged(); return nil },
-		Version:        s.cfg.Version, Log: s.log,
+		Wire:    s.netboot,
+		Version: s.cfg.Version, Log: s.log,
 	})
 	if err != nil {
 		return err

@@ -35,11 +35,7 @@ type Config struct {
 	Plugins   Plugins
 	Health    Health
 
-	// NetworkChanged is called after a subnet was stored or deleted, so that netboot takes it up. May be nil.
-	NetworkChanged func(ctx context.Context) error
-	// Modes tells, per subnet id, in a sentence, what a change to mode would make the appliance answer and which rival
-	// DHCP servers were heard. May be nil.
-	Modes   func(ctx context.Context, s app.Subnet) []string
+	Wire    Wire             // nil: no network is served
 	Version string           // of the program
 	Log     *slog.Logger     //
 	Now     func() time.Time // default time.Now

@@ -110,6 +110,8 @@ var special = map[reflect.Type]object{
 	reflect.TypeFor[netip.Addr]():      {"type": "string"},
 	reflect.TypeFor[netip.Prefix]():    {"type": "string", "examples": []string{"192.0.2.0/24"}},
 	reflect.TypeFor[app.MAC]():         {"type": "string", "examples": []string{"00:00:5e:00:53:01"}},
+	reflect.TypeFor[app.StaticRoute](): {"type": "string", "examples": []string{"198.51.100.0/24=192.0.2.254"}},
+	reflect.TypeFor[app.DHCPOption]():  {"type": "string", "examples": []string{"26=uint16:9000"}},
 	reflect.TypeFor[secret.Value](): {"oneOf": []object{{"type": "string"}, {"type": "object", "additionalProperties": object{"type": "string"}}},
 		"writeOnly": true},
 }

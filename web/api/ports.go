@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 
 	"github.com/better-compute/bcd/app"
 )
@@ -152,6 +153,22 @@ type Driver struct {
 // Drivers lists what is registered, sorted by id and version.
 type Drivers interface {
 	ListDrivers(ctx context.Context, kind string) ([]Driver, error)
+}
+
+// Wire is the netboot service behind the subnets. Its methods are quick, but for SeekRivals.
+type Wire interface {
+	// SubnetsChanged makes it take up what was stored or deleted.
+	SubnetsChanged()
+	// Free makes it forget a lease that was deleted.
+	Free(mac app.MAC, a netip.Addr)
+	// Rivals lists the other DHCP servers that were last found.
+	Rivals() []app.Rival
+	// SeekRivals looks for other DHCP servers on an interface now, for some seconds. An Unavailable error: it cannot.
+	SeekRivals(ctx context.Context, iface string) ([]app.Rival, error)
+	// Notes are sentences about how a subnet is served that a person should read.
+	Notes(s app.Subnet) []string
+	// KeepYours gives the lines for an operator who keeps another DHCP server; none while we have no address there.
+	KeepYours(s app.Subnet) []app.ServerLines
 }
 
 // Warning is something about the appliance that a person should know.

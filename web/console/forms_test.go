@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -109,6 +110,26 @@ func TestSiteForms(t *testing.T) {
 	ok(id, form("cidr", "192.0.2.0/24", "poolStart", "192.0.2.10", "poolEnd", "192.0.2.20", "leaseTime", "1h"))
 	ok(id+"/mode", form("mode", "full"))
 	no(id+"/delete", "", "turn it off first")
+	no(id, form("form", "subnet:"+subnets[0].ID, "cidr", "192.0.2.0/24", "poolStart", "192.0.2.10", "poolEnd", "192.0.2.20", "leaseTime", "1h", "options", "26=uint8:1"), "2 bytes")
+	no(id, form("cidr", "192.0.2.0/24", "leaseTime", "1h", "routes", "198.51.100.0"), "198.51.100.0/24=192.0.2.254")
+	ok(id+"/reservations", form("mac", "00-00-5e-00-53-01", "address", "192.0.2.9", "note", "printer"))
+	no(id+"/reservations", form("mac", "00-00-5e-00-53-01", "address", "192.0.2.8"), "has a reservation already")
+	no(id+"/reservations", form("mac", "x", "address", "192.0.2.8"), "MAC address")
+	ok(id+"/reservations/00:00:5e:00:53:01/delete", "")
+	x.Wire.Find([]app.Rival{{Interface: "eno1", Server: netip.MustParseAddr("192.0.2.3"), Offered: netip.MustParseAddr("192.0.2.77")}}, nil)
+	no(id+"/rivals", "", "reached through a relay") // the change above took the interface away
+	ok(id+"/mode", form("mode", "off"))
+	ok(id, form("cidr", "192.0.2.0/24", "interface", "eno1", "poolStart", "192.0.2.10", "poolEnd", "192.0.2.20", "leaseTime", "1h", "options", "26=uint16:9000\n224=text:rack 1", "tftpSinglePort", "1"))
+	ok(id+"/rivals", "")
+	no(id+"/mode", form("form", "mode:"+subnets[0].ID, "mode", "full"), "despiteRival") // names the rival, and offers the box
+	ok(id+"/mode", form("mode", "proxy"))
+	ok(id+"/mode", form("mode", "full", "despiteRival", "1"))
+	shown := x.Do("GET", "/network", admin, "").Body.String()
+	for _, want := range []string{"The DHCP server 192.0.2.3", "offers 192.0.2.77", "26=uint16:9000", "dhcp-boot=x\ndhcp-boot=y", "from port 69 alone", "has no link"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("the network page has no %q", want)
+		}
+	}
 	no("/network/subnets", form("cidr", "not a network", "leaseTime", "1h"), "192.0.2.0/24")
 	ok(id+"/mode", form("mode", "off"))
 	ok(id+"/delete", "")

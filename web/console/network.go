@@ -15,7 +15,8 @@ import (
 func networkPages() []Page {
 	return []Page{
 		get("/network", network), post("/network/subnets", saveSubnet), post("/network/subnets/{id}", saveSubnet),
-		post("/network/subnets/{id}/mode", subnetMode), post("/network/subnets/{id}/delete", deleteSubnet), post("/network/leases/delete", deleteLease),
+		post("/network/subnets/{id}/mode", subnetMode), post("/network/subnets/{id}/rivals", seekRivals), post("/network/subnets/{id}/delete", deleteSubnet),
+		post("/network/subnets/{id}/reservations", reserve), post("/network/subnets/{id}/reservations/{mac}/delete", unreserve), post("/network/leases/delete", deleteLease),
 		get("/discovered", discovered), get("/discovered/{mac}", acceptForm), post("/discovered/{mac}/accept", accept), post("/discovered/{mac}/delete", forget),
 	}
 }
@@ -56,7 +57,7 @@ func saveSubnet(c *Console, q *request) error {
 }
 
 func subnetInput(get func(string) string) (api.SubnetInput, error) {
-	in := api.SubnetInput{Interface: strings.TrimSpace(get("interface")), Domain: strings.TrimSpace(get("domain")), Discover: get("discover") != ""}
+	in := api.SubnetInput{Interface: strings.TrimSpace(get("interface")), Domain: strings.TrimSpace(get("domain")), Discover: get("discover") != "", TFTPSinglePort: get("tftpSinglePort") != ""}
 	var err error
 	if in.CIDR, err = netip.ParsePrefix(strings.TrimSpace(get("cidr"))); err != nil {
 		return in, app.Invalid("cidr", "is not a network").Do("write it as 192.0.2.0/24")
@@ -79,6 +80,20 @@ func subnetInput(get func(string) string) (api.SubnetInput, error) {
 			*to = append(*to, a)
 		}
 	}
+	for _, line := range words(get("routes")) {
+		var r app.StaticRoute
+		if err := r.UnmarshalText([]byte(line)); err != nil {
+			return in, err
+		}
+		in.Routes = append(in.Routes, r)
+	}
+	for _, line := range lines(get("options")) {
+		var o app.DHCPOption
+		if err := o.UnmarshalText([]byte(line)); err != nil {
+			return in, err
+		}
+		in.Options = append(in.Options, o)
+	}
 	lease, err := time.ParseDuration(strings.TrimSpace(get("leaseTime")))
 	if err != nil {
 		return in, app.Invalid("leaseTime", "is not a length of time").Do("write it as 1h or 30m")
@@ -88,15 +103,53 @@ func subnetInput(get func(string) string) (api.SubnetInput, error) {
 }
 
 func subnetMode(c *Console, q *request) error {
-	v, err := ask[api.SubnetView](q, "subnets.mode", api.ModeInput{Mode: q.form.Get("mode")})
+	v, err := ask[api.SubnetView](q, "subnets.mode", api.ModeInput{Mode: q.form.Get("mode"), DespiteRival: q.form.Get("despiteRival") != ""})
 	if err != nil {
 		q.refuse(err)
 		return network(c, q)
 	}
-	if v.Mode == app.SubnetFull {
+	if v.Answers() {
 		return q.done("/network", v.CIDR.String()+" is answered now.")
 	}
 	return q.done("/network", v.CIDR.String()+" is switched off: nothing is answered.")
+}
+
+func seekRivals(c *Console, q *request) error {
+	found, err := ask[api.List[app.Rival]](q, "subnets.rivals", nil)
+	if err != nil {
+		q.refuse(err)
+		return network(c, q)
+	}
+	if len(found.Items) == 0 {
+		return q.done("/network", "No other DHCP server answered.")
+	}
+	return q.done("/network", "Other DHCP servers answered: they are named at the subnet.")
+}
+
+func reserve(c *Console, q *request) error {
+	in := api.ReservationInput{Note: strings.TrimSpace(q.form.Get("note"))}
+	var err error
+	if in.MAC, err = app.ParseMAC(strings.TrimSpace(q.form.Get("mac"))); err == nil {
+		if in.Addr, err = netip.ParseAddr(strings.TrimSpace(q.form.Get("address"))); err != nil {
+			err = app.Invalid("address", "is not an IP address")
+		}
+	}
+	if err == nil {
+		_, err = ask[api.SubnetView](q, "subnets.reserve", in)
+	}
+	if err != nil {
+		q.refuse(err)
+		return network(c, q)
+	}
+	return q.done("/network", in.Addr.String()+" is kept for "+string(in.MAC)+".")
+}
+
+func unreserve(c *Console, q *request) error {
+	if _, err := ask[api.SubnetView](q, "subnets.unreserve", nil); err != nil {
+		q.refuse(err)
+		return network(c, q)
+	}
+	return q.done("/network", "The reservation is deleted.")
 }
 
 func deleteSubnet(c *Console, q *request) error {

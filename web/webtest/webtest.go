@@ -56,6 +56,7 @@ type Site struct {
 	Drivers Drivers
 	Plugins *Plugins
 	Health  *Health
+	Wire    *Wire
 	Clock   *Clock
 	Logs    *Buffer
 }
@@ -63,7 +64,7 @@ type Site struct {
 // New builds a site over a store. The bus runs until the test ends.
 func New(t testing.TB, s Store) *Site {
 	t.Helper()
-	x := &Site{T: t, Store: s, Clock: &Clock{}, Logs: &Buffer{}, Flows: &Flows{}, Health: &Health{}, Plugins: &Plugins{}}
+	x := &Site{T: t, Store: s, Clock: &Clock{}, Logs: &Buffer{}, Flows: &Flows{}, Health: &Health{}, Wire: &Wire{}, Plugins: &Plugins{}}
 	log := slog.New(slog.NewJSONHandler(x.Logs, nil))
 	x.Bus = event.New(event.Config{Store: s, Log: log})
 	x.Records = recorder.New(recorder.Config{Log: log, Now: x.Clock.Now, Names: recorder.Names{Loaders: []string{"snponly.efi"}, Kernel: "vmlinuz", Initramfs: "initramfs.zst"}})
@@ -75,7 +76,7 @@ func New(t testing.TB, s Store) *Site {
 	}
 	x.Service, x.Catalog = &Service{Store: s}, &Catalog{Store: s}
 	x.API, err = api.New(api.Config{Machines: s, Network: s, Images: s, Events: s, Profiles: s, Settings: s, Workflows: x.Flows, Access: x.Access,
-		Secrets: x.Secrets, Bus: x.Bus, Recorder: x.Records, Service: x.Service, Catalog: x.Catalog, Drivers: x.Drivers, Plugins: x.Plugins, Health: x.Health, Version: "test", Log: log})
+		Secrets: x.Secrets, Bus: x.Bus, Recorder: x.Records, Service: x.Service, Catalog: x.Catalog, Drivers: x.Drivers, Plugins: x.Plugins, Health: x.Health, Wire: x.Wire, Version: "test", Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func (d OverviewData) total() int {
 
 func (d OverviewData) answering() bool {
 	for _, s := range d.Subnets {
-		if s.Mode == app.SubnetFull {
+		if s.Answers() {
 			return true
 		}
 	}
