@@ -23,10 +23,10 @@ import (
 )
 
 // guestTime bounds the whole life of a guest; software emulation boots an operating system in about a minute.
-const guestTime = 4 * time.Minute
+const guestTime = 8 * time.Minute
 
-// TestGuest runs this agent, built now, in the ramdisk of a QEMU machine: it connects, takes an inventory, sets the clock
-// and jumps into the operating system on the disk.
+// TestGuest runs this agent, built now, in the ramdisk of a QEMU machine: it connects, takes an inventory, wipes two disks,
+// sets the clock and jumps into the operating system on the third.
 func TestGuest(t *testing.T) {
 	dist, image := parts(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,24 +39,38 @@ func TestGuest(t *testing.T) {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	data.SiteURLs = []string{"https://10.0.2.2:1", "https://10.0.2.2:" + port} // QEMU's name for this host; the first is dead
 	data.BootMAC = "52:54:00:12:34:56"
-	console := start(t, dist, initrd(t, dist, *data), image)
+	spare := spareDisks(t)
+	console := start(t, dist, initrd(t, dist, *data), image, spare)
 	site.Send(site.Command("inventory", agentv1.KindInventory, struct{}{}))
 	var inv agentv1.Inventory
 	decode(t, site.Result("inventory"), &inv)
 	t.Logf("inventory: %+v", inv)
-	if len(inv.Disks) != 2 || inv.System.UUID != "11111111-2222-3333-4444-555555555555" || len(inv.CPUs) != 1 || inv.Memory.Bytes == 0 || inv.Kernel == "" {
+	if len(inv.Disks) != 3 || inv.System.UUID != "11111111-2222-3333-4444-555555555555" || len(inv.CPUs) != 1 || inv.Memory.Bytes == 0 || inv.Kernel == "" {
 		t.Errorf("inventory %+v", inv)
 	}
 	target := agentv1.DiskTarget{Serial: "OS1"}
 	for _, d := range inv.Disks {
-		if d.Serial == "OS1" {
+		switch {
+		case d.Serial == "OS1":
 			target.Bytes, target.SectorSize = d.Bytes, d.SectorSize
-		} else if d.Serial != "NV1" || d.Transport != "nvme" || d.WWN == "" {
-			t.Errorf("NVMe disk %+v", d)
+		case d.Serial == "NV1" && d.Transport == "nvme" && d.WWN != "":
+		case d.Serial == "SC1" && strings.HasPrefix(d.Name, "sd"):
+		default:
+			t.Errorf("disk %+v", d)
 		}
 	}
 	if n := inv.NICs; len(n) != 1 || !n[0].Boot || !n[0].Link || n[0].Driver != "virtio_net" || len(n[0].Addrs) == 0 {
 		t.Errorf("ports %+v", n)
+	}
+	site.Send(site.Command("wipe", agentv1.KindWipe, agentv1.Wipe{Disks: []agentv1.DiskTarget{{Serial: "NV1"}, {Serial: "SC1"}}}))
+	var wiped agentv1.WipeResult
+	decode(t, site.Result("wipe"), &wiped)
+	t.Logf("wiped: %+v", wiped)
+	wipedAs(t, wiped, "nvme-format-user-data", "discard+zero")
+	for _, path := range spare {
+		if b, err := os.ReadFile(path); err != nil || len(bytes.Trim(b, "\x00")) > 0 {
+			t.Errorf("%s still holds something: %v", path, err)
+		}
 	}
 	site.Send(site.Command("clock", agentv1.KindSetClock, struct{}{}))
 	var clock agentv1.SetClockResult
@@ -79,6 +93,31 @@ func TestGuest(t *testing.T) {
 		}
 	}
 	t.Error("the operating system never asked for a login")
+}
+
+// spareDisks are the disks to wipe, full of 0xA5: an NVMe one, which can format itself, and a SCSI one, which cannot.
+func spareDisks(t *testing.T) []string {
+	t.Helper()
+	out := []string{filepath.Join(t.TempDir(), "nvme"), filepath.Join(t.TempDir(), "scsi")}
+	for _, path := range out {
+		if err := os.WriteFile(path, bytes.Repeat([]byte{0xa5}, 64<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// wipedAs checks that each disk was erased by its method.
+func wipedAs(t *testing.T, r agentv1.WipeResult, methods ...string) {
+	t.Helper()
+	if len(r.Disks) != len(methods) {
+		t.Fatalf("%d disks", len(r.Disks))
+	}
+	for i, d := range r.Disks {
+		if !d.Erased || d.Method != methods[i] || d.Sentinels < 200 {
+			t.Errorf("%+v, not by %s", d, methods[i])
+		}
+	}
 }
 
 // parts finds what make ramdisk and the OS image build left, or skips.
@@ -141,22 +180,16 @@ func initrd(t *testing.T, dist string, data agentv1.BootData) string {
 }
 
 // start boots the guest and gives the lines of its console. It ends with the test.
-func start(t *testing.T, dist, initrd, image string) <-chan string {
+func start(t *testing.T, dist, initrd, image string, spare []string) <-chan string {
 	t.Helper()
-	nvme := filepath.Join(t.TempDir(), "nvme")
-	if err := os.WriteFile(nvme, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(nvme, 64<<20); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), guestTime)
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64",
 		"-cpu", "max", "-M", "q35", "-m", "1024", "-smp", "2", "-nographic", "-no-reboot", "-uuid", "11111111-2222-3333-4444-555555555555",
 		"-monitor", "none", "-serial", "stdio", "-kernel", filepath.Join(dist, ramdisk.KernelFile), "-initrd", initrd, "-append", "console=ttyS0",
 		"-netdev", "user,id=n0", "-device", "virtio-net-pci,netdev=n0,romfile=",
 		"-drive", "if=none,id=os,format=raw,snapshot=on,file="+image, "-device", "virtio-blk-pci,drive=os,serial=OS1",
-		"-drive", "if=none,id=nv,format=raw,file="+nvme, "-device", "nvme,drive=nv,serial=NV1",
+		"-drive", "if=none,id=nv,format=raw,discard=unmap,file="+spare[0], "-device", "nvme,drive=nv,serial=NV1",
+		"-device", "virtio-scsi-pci", "-drive", "if=none,id=sc,format=raw,discard=unmap,file="+spare[1], "-device", "scsi-hd,drive=sc,serial=SC1",
 	)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

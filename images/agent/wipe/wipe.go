@@ -1,10 +1,13 @@
 // Package wipe erases disks and proves it: it answers agent.wipe.
 //
 // Before anything else it plants sentinels, random blocks all over the disk, its first and last MiB included, and reads
-// them back from the medium. Then it discards and zeroes the disk by BLKDISCARD and BLKZEROOUT; where that is refused or a
-// sentinel survives, it overwrites every byte. A disk counts as erased only when every sentinel's place, the first and the
-// last MiB and a random sample read as zeros, by direct I/O past every cache of the kernel. What a disk keeps in spare
-// areas that no host can read is beyond this.
+// them back from the medium. Then it goes down a ladder until one rung is proven: the ways in which the disk erases itself
+// (see internal/erase; they reach the spare areas that no host can read), discarding and zeroing by BLKDISCARD and
+// BLKZEROOUT, overwriting every byte.
+//
+// A disk that erased itself counts as erased when no part of any sentinel is found again: after a cryptographic erase the
+// rest is noise. A disk that was zeroed must read as zeros at every sentinel's place, in the first and the last MiB and in a
+// random sample. All reading is direct I/O, past every cache of the kernel.
 package wipe
 
 import (
@@ -14,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -22,6 +26,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/images/agent/disk"
+	"github.com/better-compute/bcd/images/agent/wipe/internal/erase"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
@@ -51,6 +56,23 @@ type Config struct {
 	Open   func(path string) (disk.Device, error) // nil: disk.Open
 	DevDir string                                 // "": /dev
 	Now    func() time.Time                       // nil: time.Now
+	// Drive opens a disk to erase itself; nil for a disk that cannot. A nil func: the disk's own commands.
+	Drive func(path string, d agentv1.Disk) (Drive, error)
+}
+
+// Drive is a disk that may be able to erase itself; *erase.Drive implements it.
+type Drive interface {
+	Ladder() erase.Ladder
+	Close() error
+}
+
+// ownCommands opens a disk for its own erase commands.
+func ownCommands(path string, d agentv1.Disk) (Drive, error) {
+	drive, err := erase.Open(path, d)
+	if drive == nil {
+		return nil, err
+	}
+	return drive, err
 }
 
 // Wiper serves the wipe command.
@@ -66,6 +88,9 @@ func New(cfg Config) *Wiper {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Drive == nil {
+		cfg.Drive = ownCommands
 	}
 	return &Wiper{cfg}
 }
@@ -86,11 +111,13 @@ type target struct {
 	disk agentv1.Disk
 	dev  disk.Device
 	cfg  *Config
-	done func(n int64) // progress: at most the size of the disk in all, whatever has to be repeated
+	done func(n int64, note string) // progress: at most the size of the disk in all, whatever has to be repeated
+
+	notes []string // what was tried and failed, and what the disk cannot do: sentences
 }
 
 // Wipe erases the disks of an order, and no others, several at a time. No disk is touched unless all of them are found,
-// free and writable. A disk that fails does not stop the rest; the error names the first.
+// free and writable. A disk that fails does not stop the rest: it is named as not erased, and its note says why.
 func (w *Wiper) Wipe(ctx context.Context, order agentv1.Wipe, progress func(agentv1.ProgressReport)) (*agentv1.WipeResult, error) {
 	targets, err := w.open(ctx, order)
 	defer func() {
@@ -106,27 +133,23 @@ func (w *Wiper) Wipe(ctx context.Context, order agentv1.Wipe, progress func(agen
 		total += t.dev.Size()
 	}
 	var done atomic.Int64
-	report := func(n int64) {
-		progress(agentv1.ProgressReport{Phase: "wipe", Done: min(done.Add(n), total), Total: total, Unit: "bytes"})
+	report := func(n int64, note string) {
+		progress(agentv1.ProgressReport{Phase: "wipe", Message: note, Done: min(done.Add(n), total), Total: total, Unit: "bytes"})
 	}
-	report(0)
+	report(0, "")
 	out := &agentv1.WipeResult{Disks: make([]agentv1.WipedDisk, len(targets))}
-	errs := make([]error, len(targets))
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for i, t := range targets {
 		t.done = report
 		g.Go(func() error {
-			out.Disks[i], errs[i] = t.wipe(ctx)
+			out.Disks[i] = t.wipe(ctx)
 			return nil
 		})
 	}
 	_ = g.Wait()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
 	}
 	return out, nil
 }
@@ -164,18 +187,43 @@ func (w *Wiper) open(ctx context.Context, order agentv1.Wipe) (out []*target, er
 	return out, nil
 }
 
-// wipe does one disk.
-func (t *target) wipe(ctx context.Context) (agentv1.WipedDisk, error) {
+// wipe does one disk, and says what became of it.
+func (t *target) wipe(ctx context.Context) agentv1.WipedDisk {
 	out := agentv1.WipedDisk{Disk: agentv1.DiskTarget{Serial: t.disk.Serial, WWN: t.disk.WWN, Name: t.disk.Name, Bytes: t.dev.Size(), SectorSize: t.dev.SectorSize()},
-		Bytes: t.dev.Size(), Started: t.cfg.Now()}
+		Model: t.disk.Model, Bytes: t.dev.Size(), Started: t.cfg.Now()}
 	planted, err := t.plant()
-	if err != nil {
-		return out, err
+	if err == nil {
+		out.Sentinels = len(planted)
+		out.Method, err = t.descend(ctx, planted)
 	}
-	out.Sentinels = len(planted)
-	var note string
+	if err != nil {
+		t.failed("", err)
+	} else if out.Erased = true; t.dev.Reread() != nil {
+		t.cfg.Log.Warn("partition table not read again", "disk", t.disk.Name)
+	}
+	out.Note, out.Ended = strings.Join(t.notes, "; "), t.cfg.Now()
+	return out
+}
+
+// failed notes why a method did not do.
+func (t *target) failed(method string, err error) {
+	text := err.Error()
+	if e, ok := app.AsError(err); ok {
+		text = e.Message
+	}
+	if method != "" {
+		text = method + ": " + text
+	}
+	t.cfg.Log.Warn("a wipe failed", "disk", t.disk.Name, "method", method, "err", err)
+	t.notes = append(t.notes, text)
+}
+
+// descend tries one method after the other until one is proven, and names it.
+func (t *target) descend(ctx context.Context, planted []sentinel) (method string, err error) {
+	if method, err = t.eraseItself(ctx, planted); method != "" || err != nil {
+		return method, err
+	}
 	for _, method := range []string{discardZero, overwrite} {
-		out.Method = method
 		switch method {
 		case discardZero:
 			err = t.zero(ctx)
@@ -183,30 +231,86 @@ func (t *target) wipe(ctx context.Context) (agentv1.WipedDisk, error) {
 			err = t.overwrite(ctx, 0, t.dev.Size())
 		}
 		if errors.Is(err, syscall.EOPNOTSUPP) && method == discardZero {
-			note = "the disk has no command to zero it"
+			t.failed(method, errors.New("the disk has no command to zero it"))
 			continue
 		}
 		if err == nil {
 			err = t.flush()
 		}
 		if err != nil {
-			return out, err
+			return "", err
 		}
 		if err = t.prove(planted); err == nil {
-			out.Erased, out.Note, out.Ended = true, note, t.cfg.Now()
-			if err := t.dev.Reread(); err != nil {
-				t.cfg.Log.Warn("partition table not read again", "disk", t.disk.Name, "err", err)
-			}
-			return out, nil
+			return method, nil
 		}
 		if !errors.As(err, new(survived)) {
-			return out, err
+			return "", err
 		}
-		note = fmt.Sprintf("%s left bytes: %v", method, err)
-		t.cfg.Log.Warn("a wipe left bytes", "disk", t.disk.Name, "method", method, "err", err)
+		t.failed(method, fmt.Errorf("left %w", err))
 	}
-	return out, app.Errorf(app.Unavailable, "wipe-not-proven", "%s was overwritten and still gives back old bytes: %w", t.disk.Name, err).
+	return "", app.Errorf(app.Unavailable, "wipe-not-proven", "%s was overwritten and still gives back old bytes: %w", t.disk.Name, err).
 		Do("take the disk out and destroy it, or erase it by its vendor's tool")
+}
+
+// eraseItself tries the disk's own methods. method is "" when none of them is proven; an error ends the wipe.
+func (t *target) eraseItself(ctx context.Context, planted []sentinel) (method string, err error) {
+	drive, err := t.cfg.Drive(filepath.Join(t.cfg.DevDir, t.disk.Name), t.disk)
+	if err != nil {
+		t.failed("", fmt.Errorf("the disk's own erase commands cannot be used: %w", err))
+		return "", nil
+	}
+	if drive == nil {
+		return "", nil
+	}
+	defer drive.Close()
+	ladder := drive.Ladder()
+	t.notes = append(t.notes, ladder.Notes...)
+	for _, m := range ladder.Methods {
+		err := m.Run(ctx, t.fraction(m.Name))
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		if err == nil {
+			err = t.settle(planted)
+		}
+		if err == nil {
+			return m.Name, nil
+		}
+		t.failed(m.Name, err)
+	}
+	return "", nil
+}
+
+// fraction turns a disk's own word of its progress into bytes.
+func (t *target) fraction(method string) erase.Progress {
+	var told int64
+	return func(done float64, note string) {
+		n := max(int64(done*float64(t.dev.Size()))-told, 0)
+		told += n
+		if note != "" {
+			note = ", " + note
+		}
+		t.done(n, t.disk.Name+": "+method+note)
+	}
+}
+
+// settle looks for the sentinels after a disk has erased itself, and clears its ends, which may be noise that looks like a
+// partition table.
+func (t *target) settle(planted []sentinel) error {
+	if err := t.flush(); err != nil {
+		return err
+	}
+	if err := t.gone(planted); err != nil {
+		return err
+	}
+	size := t.dev.Size()
+	ends := min(edge, size)
+	for _, off := range []int64{0, size - ends} {
+		if err := t.overwrite(context.Background(), off, ends); err != nil {
+			return err
+		}
+	}
+	return t.flush()
 }
 
 func (t *target) flush() error {
@@ -250,7 +354,7 @@ func (t *target) zero(ctx context.Context) error {
 			}
 			continue
 		}
-		t.done(n)
+		t.done(n, "")
 	}
 	return nil
 }
@@ -271,7 +375,7 @@ func (t *target) overwrite(ctx context.Context, off, n int64) error {
 			return t.ioError("overwriting", off, err)
 		}
 		off += m
-		t.done(m)
+		t.done(m, "")
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package wipe
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/images/agent/disk"
+	"github.com/better-compute/bcd/images/agent/wipe/internal/erase"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
@@ -184,16 +187,15 @@ func TestFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		f      fault
 		method string // "" when it must fail
-		reason string
-		text   string
+		text   string // of the note then
 	}{
-		"no zeroing command":         {fault{zeroErr: syscall.EOPNOTSUPP}, "overwrite", "", ""},
-		"zeroing fails, writing not": {fault{zeroErr: syscall.EIO}, "discard+zero", "", ""},
-		"zeroing does nothing":       {fault{zeroLies: true}, "overwrite", "", ""},
-		"bad sector":                 {fault{zeroErr: syscall.EIO, writeEIO: 5 << 20}, "", "disk-io", "at offset 4194304"},
-		"a block never changes":      {fault{zeroLies: true, keep: last}, "", "wipe-not-proven", "at offset"},
-		"writes go nowhere":          {fault{drop: true}, "", "sentinel-not-planted", "offset"},
-		"unreadable afterwards":      {fault{readBytes: last}, "", "disk-io", "reading"},
+		"no zeroing command":         {fault{zeroErr: syscall.EOPNOTSUPP}, "overwrite", ""},
+		"zeroing fails, writing not": {fault{zeroErr: syscall.EIO}, "discard+zero", ""},
+		"zeroing does nothing":       {fault{zeroLies: true}, "overwrite", ""},
+		"bad sector":                 {fault{zeroErr: syscall.EIO, writeEIO: 5 << 20}, "", "at offset 4194304"},
+		"a block never changes":      {fault{zeroLies: true, keep: last}, "", "still gives back old bytes"},
+		"writes go nowhere":          {fault{drop: true}, "", "no wipe of it can be proven"},
+		"unreadable afterwards":      {fault{readBytes: last}, "", "reading"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 6<<20)
@@ -203,14 +205,14 @@ func TestFaults(t *testing.T) {
 				return &c.f, err
 			}
 			out, err := r.wipe("S1")
-			if c.method == "" {
-				if reason(err) != c.reason || !strings.Contains(err.Error(), c.text) {
-					t.Errorf("got %v", err)
-				}
-				return
-			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if c.method == "" {
+				if d := out.Disks[0]; d.Erased || d.Method != "" || !strings.Contains(d.Note, c.text) || d.Ended.IsZero() {
+					t.Errorf("%+v", d)
+				}
+				return
 			}
 			r.wiped(t, "sda")
 			if d := out.Disks[0]; !d.Erased || d.Method != c.method {
@@ -255,5 +257,96 @@ func TestCancel(t *testing.T) {
 	cancel()
 	if _, err := r.Wipe(ctx, agentv1.Wipe{Disks: []agentv1.DiskTarget{{Serial: "S1"}}}, func(agentv1.ProgressReport) {}); err != context.Canceled {
 		t.Errorf("got %v", err)
+	}
+}
+
+// drive is a disk with methods of its own over a file.
+type drive struct {
+	can    erase.Ladder
+	closed int
+}
+
+func (d *drive) Ladder() erase.Ladder { return d.can }
+
+func (d *drive) Close() error { d.closed++; return nil }
+
+// scramble overwrites a file with noise, as a cryptographic erase looks from outside, but for the bytes from keep on.
+func scramble(t *testing.T, path string, keep int64) erase.Method {
+	return erase.Method{Name: "scramble", Run: func(_ context.Context, p erase.Progress) error {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Error(err)
+			return err
+		}
+		defer f.Close()
+		noise := make([]byte, keep)
+		_, _ = rand.Read(noise)
+		p(0.5, "half of it")
+		if _, err := f.WriteAt(noise, 0); err != nil {
+			return err
+		}
+		p(1, "")
+		return f.Sync()
+	}}
+}
+
+// TestLadder: the disk's own methods come first, and each of them must be proven.
+func TestLadder(t *testing.T) {
+	const size = 6 << 20
+	fails := erase.Method{Name: "fails", Run: func(context.Context, erase.Progress) error { return errors.New("the drive says no") }}
+	lies := erase.Method{Name: "lies", Run: func(context.Context, erase.Progress) error { return nil }}
+	for name, c := range map[string]struct {
+		methods func(path string) []erase.Method
+		method  string
+		notes   []string
+	}{
+		"works":            {func(p string) []erase.Method { return []erase.Method{scramble(t, p, size), fails} }, "scramble", nil},
+		"fails":            {func(p string) []erase.Method { return []erase.Method{fails, scramble(t, p, size)} }, "scramble", []string{"fails: the drive says no"}},
+		"lies":             {func(p string) []erase.Method { return []erase.Method{lies, scramble(t, p, size)} }, "scramble", []string{"lies: a sentinel at offset 0"}},
+		"half done":        {func(p string) []erase.Method { return []erase.Method{scramble(t, p, size-64)} }, "discard+zero", []string{"scramble: a sentinel at offset 6291392"}},
+		"has none":         {func(string) []erase.Method { return nil }, "discard+zero", nil},
+		"all of them fail": {func(string) []erase.Method { return []erase.Method{lies, fails} }, "discard+zero", []string{"lies: ", "fails: "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, size)
+			d := &drive{can: erase.Ladder{Notes: []string{"it has no other method"}}}
+			r.cfg.Drive = func(path string, _ agentv1.Disk) (Drive, error) {
+				d.can.Methods = c.methods(path)
+				return d, nil
+			}
+			out, err := r.wipe("S1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := out.Disks[0]
+			if !got.Erased || got.Method != c.method || got.Sentinels == 0 || d.closed != 1 {
+				t.Errorf("%+v, closed %d times", got, d.closed)
+			}
+			for _, n := range append(c.notes, "it has no other method") {
+				if !strings.Contains(got.Note, n) {
+					t.Errorf("the note %q lacks %q", got.Note, n)
+				}
+			}
+			b := r.content(t, "sda")
+			if len(bytes.Trim(append(b[:edge:edge], b[size-edge:]...), "\x00")) != 0 {
+				t.Error("the disk's ends are not clear")
+			}
+			if noise := bytes.Count(b[edge:size-edge], []byte{0}) < (size-2*edge)/2; noise != (c.method == "scramble") {
+				t.Errorf("the disk's middle is noise: %v", noise)
+			}
+		})
+	}
+}
+
+// TestDriveThatCannotBeAsked: without its commands the disk is wiped as any other, and the note says so.
+func TestDriveThatCannotBeAsked(t *testing.T) {
+	r := newRig(t, 1<<20)
+	r.cfg.Drive = func(string, agentv1.Disk) (Drive, error) { return nil, syscall.EPERM }
+	out, err := r.wipe("S1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := out.Disks[0]; !d.Erased || d.Method != "discard+zero" || !strings.Contains(d.Note, "own erase commands cannot be used") {
+		t.Errorf("%+v", d)
 	}
 }

@@ -254,14 +254,15 @@ type WipeResult struct {
 	Disks []WipedDisk `json:"disks"`
 }
 
-// WipedDisk is the proof for one disk. Erased is true only when every sentinel was gone.
+// WipedDisk is what became of one disk. Erased is true only when every sentinel was gone.
 type WipedDisk struct {
 	Disk      DiskTarget `json:"disk"`
-	Method    string     `json:"method"` // "discard+zero", "overwrite"
+	Model     string     `json:"model,omitempty"`
+	Method    string     `json:"method"` // "nvme-sanitize-crypto", …, "discard+zero", "overwrite"; "" when none was proven
 	Erased    bool       `json:"erased"`
 	Sentinels int        `json:"sentinels"` // random blocks planted before and looked for after
 	Bytes     int64      `json:"bytes"`
 	Started   time.Time  `json:"started"`
 	Ended     time.Time  `json:"ended"`
-	Note      string     `json:"note,omitempty"`
+	Note      string     `json:"note,omitempty"` // what failed or is not possible on this disk, and why
 }

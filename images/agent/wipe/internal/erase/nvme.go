@@ -1,0 +1,250 @@
+package erase
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// NVM Express Base Specification 2.0: opcodes of admin commands and what Identify and the sanitize log hold.
+const (
+	opGetLogPage = 0x02
+	opIdentify   = 0x06
+	opFormat     = 0x80
+	opSanitize   = 0x84
+
+	cnsNamespace  = 0 // Identify: the namespace
+	cnsController = 1 // the controller
+	cnsActive     = 2 // the list of active namespaces
+
+	oacsFormat = 1 << 1 // Optional Admin Command Support, bytes 256 and 257 of Identify Controller
+
+	fnaFormatAll = 1 << 0 // Format NVM Attributes, byte 524: a format changes every namespace
+	fnaEraseAll  = 1 << 1 // an erasing format erases every namespace
+	fnaCrypto    = 1 << 2 // cryptographic erase is supported
+
+	sanCrypto, sanBlock = 1 << 0, 1 << 1 // SANICAP, bytes 328 to 331
+
+	sanitizeExitFailure, sanitizeBlock, sanitizeCrypto = 1, 2, 4 // SANACT of Sanitize
+
+	logSanitize = 0x81
+
+	allNamespaces = 0xffffffff
+)
+
+// admin is an NVMe admin command (struct nvme_passthru_cmd of linux/nvme_ioctl.h).
+type admin struct {
+	opcode  uint8
+	nsid    uint32
+	data    []byte // read from the controller
+	cdw     [6]uint32
+	timeout time.Duration
+}
+
+// nvmePort sends admin commands to the controller of a namespace.
+type nvmePort interface {
+	namespace() (nsid uint32, err error)
+	do(a admin) error
+}
+
+// status is an NVMe status code that a command ended with.
+type status uint16
+
+func (s status) Error() string { return fmt.Sprintf("NVMe status %#04x", uint16(s)) }
+
+// nvmeLadder reads what a namespace's controller can do.
+func nvmeLadder(p nvmePort, sleep clock) Ladder {
+	var l Ladder
+	n := nvme{port: p, sleep: sleep}
+	if err := n.identify(); err != nil {
+		l.note("the NVMe controller does not say what it can do: %v", err)
+		return l
+	}
+	whole := n.active == 1
+	sanicap := binary.LittleEndian.Uint32(n.controller[328:])
+	switch {
+	case sanicap&(sanCrypto|sanBlock) == 0:
+		l.note("the controller has no sanitize")
+	case !whole:
+		l.note("sanitize would erase all %d namespaces of the controller, so it is not used", n.active)
+	default:
+		if sanicap&sanCrypto != 0 {
+			l.add("nvme-sanitize-crypto", n.sanitize(sanitizeCrypto))
+		}
+		if sanicap&sanBlock != 0 {
+			l.add("nvme-sanitize-block", n.sanitize(sanitizeBlock))
+		}
+	}
+	fna := n.controller[524]
+	switch {
+	case binary.LittleEndian.Uint16(n.controller[256:])&oacsFormat == 0:
+		l.note("the controller cannot format")
+	case fna&(fnaFormatAll|fnaEraseAll) != 0 && !whole:
+		l.note("a format would erase all %d namespaces of the controller, so it is not used", n.active)
+	default:
+		if fna&fnaCrypto != 0 {
+			l.add("nvme-format-crypto", n.format(2))
+		}
+		l.add("nvme-format-user-data", n.format(1))
+	}
+	return l
+}
+
+type nvme struct {
+	port       nvmePort
+	sleep      clock
+	nsid       uint32
+	active     int // namespaces of the controller
+	controller []byte
+	lbaf       uint32 // the namespace's LBA format, metadata and protection as Format NVM takes them in dword 10
+}
+
+func (n *nvme) identify() error {
+	var err error
+	if n.nsid, err = n.port.namespace(); err != nil {
+		return err
+	}
+	page := func(nsid uint32, cns uint32) ([]byte, error) {
+		b := make([]byte, 4096)
+		return b, n.port.do(admin{opcode: opIdentify, nsid: nsid, data: b, cdw: [6]uint32{cns}, timeout: 10 * time.Second})
+	}
+	if n.controller, err = page(0, cnsController); err != nil {
+		return err
+	}
+	list, err := page(0, cnsActive)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(list) && binary.LittleEndian.Uint32(list[i:]) != 0; i += 4 {
+		n.active++
+	}
+	ns, err := page(n.nsid, cnsNamespace)
+	if err != nil {
+		return err
+	}
+	flbas, dps := uint32(ns[26]), uint32(ns[29])
+	n.lbaf = flbas&0xf | (flbas>>4&1)<<4 | (dps&7)<<5 | (dps>>3&1)<<8 | (flbas>>5&3)<<12
+	return nil
+}
+
+// format is Format NVM with a secure erase setting: 1 user data, 2 cryptographic. The LBA format stays what it is.
+func (n *nvme) format(ses uint32) func(context.Context, Progress) error {
+	return func(ctx context.Context, p Progress) error {
+		stop := n.sleep.meanwhile(ctx, func(time.Duration) { p(0, "the controller does not say how far it is") })
+		defer stop()
+		// The command cannot be taken back; its time is the drive's.
+		return n.port.do(admin{opcode: opFormat, nsid: n.nsid, cdw: [6]uint32{n.lbaf | ses<<9}, timeout: 2 * time.Hour})
+	}
+}
+
+// sanitize starts a sanitize and waits for its end. The drive goes on with it over resets and power cuts.
+func (n *nvme) sanitize(action uint32) func(context.Context, Progress) error {
+	return func(ctx context.Context, p Progress) error {
+		state, _, err := n.sanitizeLog()
+		if err != nil {
+			return err
+		}
+		if state == sanitizeRunning { // an earlier one, which a power cut does not end
+			if err := n.follow(ctx, p); ctx.Err() != nil {
+				return err
+			}
+		}
+		if state == sanitizeFailed {
+			n.leaveFailure()
+		}
+		if err := n.port.do(admin{opcode: opSanitize, cdw: [6]uint32{action}, timeout: time.Minute}); err != nil {
+			return err
+		}
+		return n.follow(ctx, p)
+	}
+}
+
+// leaveFailure ends the state after a failed sanitize, in which the drive writes nothing. A drive that was not in it refuses.
+func (n *nvme) leaveFailure() {
+	_ = n.port.do(admin{opcode: opSanitize, cdw: [6]uint32{sanitizeExitFailure}, timeout: time.Minute})
+}
+
+// States of the sanitize status log (SSTAT, bits 2:0).
+const (
+	sanitizeNever = iota
+	sanitizeDone
+	sanitizeRunning
+	sanitizeFailed
+	sanitizeDoneKept // without deallocating
+)
+
+func (n *nvme) sanitizeLog() (state int, done float64, err error) {
+	b := make([]byte, 512)
+	err = n.port.do(admin{opcode: opGetLogPage, nsid: allNamespaces, data: b, cdw: [6]uint32{logSanitize | uint32(len(b)/4-1)<<16}, timeout: 10 * time.Second})
+	return int(b[2] & 7), float64(binary.LittleEndian.Uint16(b)) / 65536, err
+}
+
+func (n *nvme) follow(ctx context.Context, p Progress) error {
+	for {
+		state, done, err := n.sanitizeLog()
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrUnsure, err)
+		case state == sanitizeDone || state == sanitizeDoneKept:
+			p(1, "")
+			return nil
+		case state == sanitizeFailed:
+			n.leaveFailure() // so that the next method can write
+			return errors.New("the drive's sanitize log says that it failed")
+		case state != sanitizeRunning:
+			return ErrUnsure
+		}
+		p(done, "as the drive's sanitize log says")
+		if err := n.sleep(ctx, poll); err != nil {
+			return err
+		}
+	}
+}
+
+// nvmeFile sends commands through a namespace's device file.
+type nvmeFile struct{ f *os.File }
+
+const (
+	ioctlNVMeID    = 0x4e40     // NVME_IOCTL_ID
+	ioctlNVMeAdmin = 0xc0484e41 // NVME_IOCTL_ADMIN_CMD
+)
+
+func (n nvmeFile) namespace() (uint32, error) {
+	id, _, errno := syscall.Syscall(syscall.SYS_IOCTL, n.f.Fd(), ioctlNVMeID, 0)
+	if errno != 0 {
+		return 0, os.NewSyscallError("NVME_IOCTL_ID", errno)
+	}
+	return uint32(id), nil
+}
+
+func (n nvmeFile) do(a admin) error {
+	c := struct {
+		opcode, flags        uint8
+		_                    uint16
+		nsid, cdw2, cdw3     uint32
+		metadata, addr       uint64
+		metadataLen, dataLen uint32
+		cdw                  [6]uint32
+		timeout, result      uint32 // timeout in ms
+	}{opcode: a.opcode, nsid: a.nsid, cdw: a.cdw, timeout: uint32(a.timeout.Milliseconds()), dataLen: uint32(len(a.data))}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	if len(a.data) > 0 {
+		pin.Pin(&a.data[0])
+		c.addr = uint64(uintptr(unsafe.Pointer(&a.data[0])))
+	}
+	r, _, errno := syscall.Syscall(syscall.SYS_IOCTL, n.f.Fd(), ioctlNVMeAdmin, uintptr(unsafe.Pointer(&c)))
+	switch {
+	case errno != 0:
+		return os.NewSyscallError("NVME_IOCTL_ADMIN_CMD", errno)
+	case r != 0:
+		return status(r)
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package erase
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// SCSI Block Commands 4 and Primary Commands 5.
+const (
+	cdbRequestSense = 0x03
+	cdbInquiry      = 0x12
+	cdbSanitize     = 0x48
+	cdbReport       = 0xa3 // MAINTENANCE IN, with service action REPORT SUPPORTED OPERATION CODES
+
+	reportCodes = 0x0c
+
+	saBlock, saCrypto = 0x02, 0x03 // service actions of SANITIZE
+	sanitizeImmed     = 0x80
+)
+
+// direction of a command's data.
+type direction int
+
+const (
+	noData direction = iota
+	fromDisk
+	toDisk
+)
+
+// scsiPort sends SCSI commands. Sense data of a command that ended with CHECK CONDITION is given with checkCondition; with
+// no error sense may be given too.
+type scsiPort interface {
+	do(cdb []byte, dir direction, data []byte, timeout time.Duration) (sense []byte, err error)
+}
+
+// checkCondition is the SCSI status with sense data.
+type checkCondition struct{ key, asc, ascq byte }
+
+func (c checkCondition) Error() string {
+	return fmt.Sprintf("SCSI sense %x/%02x/%02x", c.key, c.asc, c.ascq)
+}
+
+// senseOf reads key, additional code and qualifier of fixed and descriptor sense data (SPC-5, 4.5).
+func senseOf(b []byte) (c checkCondition, ok bool) {
+	if len(b) < 8 {
+		return c, false
+	}
+	switch b[0] & 0x7f {
+	case 0x70, 0x71:
+		if len(b) < 14 {
+			return c, false
+		}
+		return checkCondition{b[2] & 0xf, b[12], b[13]}, true
+	case 0x72, 0x73:
+		return checkCondition{b[1] & 0xf, b[2], b[3]}, true
+	}
+	return c, false
+}
+
+// progressOf reads the progress indication of sense data, from 0 to 1 (SPC-5, 4.5.2.4.4 and 4.5.3).
+func progressOf(b []byte) (float64, bool) {
+	if len(b) >= 18 && b[0]&0x7f == 0x70 && b[15]&0x80 != 0 {
+		return float64(binary.BigEndian.Uint16(b[16:])) / 65536, true
+	}
+	if len(b) < 8 || b[0]&0x7f != 0x72 {
+		return 0, false
+	}
+	for at := 8; at+8 <= len(b); at += 2 + int(b[at+1]) { // descriptors; the sense key specific one is type 2
+		if b[at] == 2 && b[at+4]&0x80 != 0 {
+			return float64(binary.BigEndian.Uint16(b[at+5:])) / 65536, true
+		}
+	}
+	return 0, false
+}
+
+// scsiLadder reads what a disk behind the SCSI layer can do: an ATA disk is known by its vendor field (SAT-4, 8.1).
+func scsiLadder(p scsiPort, sleep clock) Ladder {
+	var l Ladder
+	inquiry := make([]byte, 96)
+	if _, err := p.do([]byte{cdbInquiry, 0, 0, 0, byte(len(inquiry)), 0}, fromDisk, inquiry, 10*time.Second); err != nil {
+		l.note("the disk does not say what it is: %v", err)
+		return l
+	}
+	if strings.TrimSpace(string(inquiry[8:16])) == "ATA" {
+		return ataLadder(p, sleep)
+	}
+	for _, m := range []struct {
+		name   string
+		action byte
+	}{{"scsi-sanitize-crypto", saCrypto}, {"scsi-sanitize-block", saBlock}} {
+		if supports(p, cdbSanitize, m.action) {
+			l.add(m.name, scsiSanitize(p, sleep, m.action))
+		}
+	}
+	if len(l.Methods) == 0 {
+		l.note("the disk has no sanitize; if it is a RAID controller's volume, the disks behind it hold what it does not show")
+	}
+	return l
+}
+
+// supports asks REPORT SUPPORTED OPERATION CODES about one service action.
+func supports(p scsiPort, opcode, action byte) bool {
+	b := make([]byte, 32)
+	cdb := []byte{cdbReport, reportCodes, 0x02, opcode, 0, action, 0, 0, 0, byte(len(b)), 0, 0}
+	_, err := p.do(cdb, fromDisk, b, 10*time.Second)
+	return err == nil && b[1]&7 == 3
+}
+
+// scsiSanitize starts a SANITIZE and follows it by REQUEST SENSE.
+func scsiSanitize(p scsiPort, sleep clock, action byte) func(context.Context, Progress) error {
+	return func(ctx context.Context, report Progress) error {
+		cdb := []byte{cdbSanitize, sanitizeImmed | action, 0, 0, 0, 0, 0, 0, 0, 0}
+		_, err := p.do(cdb, noData, nil, 5*time.Minute)
+		if busy := (checkCondition{}); err != nil && !(errors.As(err, &busy) && sanitizing(busy)) { // an earlier one still runs
+			return err
+		}
+		for {
+			b := make([]byte, 252)
+			if _, err := p.do([]byte{cdbRequestSense, 0, 0, 0, byte(len(b)), 0}, fromDisk, b, 10*time.Second); err != nil {
+				return fmt.Errorf("%w: %w", ErrUnsure, err)
+			}
+			c, ok := senseOf(b)
+			switch {
+			case !ok:
+				return ErrUnsure
+			case sanitizing(c):
+				done, _ := progressOf(b)
+				report(done, "as the disk's sense data say")
+			case c.key == 0:
+				report(1, "")
+				return nil
+			default: // 3/31/03 is SANITIZE COMMAND FAILED
+				return c
+			}
+			if err := sleep(ctx, poll); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// sanitizing is LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS.
+func sanitizing(c checkCondition) bool { return c.key == 2 && c.asc == 0x04 && c.ascq == 0x1b }

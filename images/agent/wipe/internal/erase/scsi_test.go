@@ -1,0 +1,152 @@
+package erase
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// step is one command of a recorded trace and what the disk answered.
+type step struct {
+	cdb   string // hex, as sent
+	data  string // hex, from the disk, or what must have been sent to it
+	sense string // hex
+	err   error
+}
+
+// trace plays a disk back: every command must come in its order.
+type trace struct {
+	t     *testing.T
+	steps []step
+}
+
+func (p *trace) do(cdb []byte, dir direction, data []byte, _ time.Duration) ([]byte, error) {
+	p.t.Helper()
+	if len(p.steps) == 0 {
+		p.t.Errorf("unexpected command % x", cdb)
+		return nil, errors.New("the trace is over")
+	}
+	s := p.steps[0]
+	p.steps = p.steps[1:]
+	if got := hex.EncodeToString(cdb); got != s.cdb {
+		p.t.Errorf("sent\n%s, not\n%s", got, s.cdb)
+	}
+	want := unhex(p.t, s.data)
+	switch dir {
+	case fromDisk:
+		copy(data, want)
+	case toDisk:
+		if s.data != "" && !strings.HasPrefix(hex.EncodeToString(data), s.data) {
+			p.t.Errorf("data % x", data[:40])
+		}
+	}
+	return unhex(p.t, s.sense), s.err
+}
+
+func (p *trace) over() {
+	p.t.Helper()
+	if len(p.steps) > 0 {
+		p.t.Errorf("%d commands were not sent, the next is %s", len(p.steps), p.steps[0].cdb)
+	}
+}
+
+func unhex(t *testing.T, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+const (
+	inquirySAS = "00000602 5b000012 53454147415445 20" // SEAGATE
+	inquiryATA = "00000602 5b000012 41544120202020 20"
+	askInquiry = "120000006000"
+	askCrypto  = "a30c02480003000000200000"
+	askBlock   = "a30c02480002000000200000"
+	askSense   = "03000000fc00"
+)
+
+var (
+	invalid    = checkCondition{5, 0x20, 0}
+	inProgress = "70000200 0000000a 00000000 041b 00 80 8000" // half of it
+)
+
+func TestSCSISanitize(t *testing.T) {
+	look := []step{{askInquiry, inquirySAS, "", nil}, {askCrypto, "0003", "", nil}, {askBlock, "0001", "", nil}}
+	for name, c := range map[string]struct {
+		steps []step
+		told  []float64
+		err   error
+	}{
+		"to its end": {[]step{{"48830000000000000000", "", "", nil}, {askSense, inProgress, "", nil}, {askSense, "70000000 0000000a", "", nil}}, []float64{0.5, 1}, nil},
+		"refused":    {[]step{{"48830000000000000000", "", "", invalid}}, nil, invalid},
+		"fails": {[]step{{"48830000000000000000", "", "", nil}, {askSense, inProgress, "", nil}, {askSense, "70000300 0000000a 00000000 3103", "", nil}},
+			[]float64{0.5}, checkCondition{3, 0x31, 3}},
+		"already at it": {[]step{{"48830000000000000000", "", "", checkCondition{2, 0x04, 0x1b}}, {askSense, "72000000 00000000", "", nil}}, []float64{1}, nil},
+		"falls silent":  {[]step{{"48830000000000000000", "", "", nil}, {askSense, "", "", errors.New("host status 0001h")}}, nil, ErrUnsure},
+	} {
+		p := &trace{t, slices.Concat(look, c.steps)}
+		l := scsiLadder(p, atOnce)
+		if !slices.Equal(names(l), []string{"scsi-sanitize-crypto"}) {
+			t.Fatalf("%v, notes %v", names(l), l.Notes)
+		}
+		told, err := run(t, l, "scsi-sanitize-crypto")
+		if !slices.Equal(told, c.told) || !errors.Is(err, c.err) {
+			t.Errorf("%s: told %v, error %v", name, told, err)
+		}
+		p.over()
+	}
+}
+
+func TestSCSIDiskWithoutSanitize(t *testing.T) {
+	p := &trace{t, []step{{askInquiry, inquirySAS, "", nil}, {askCrypto, "", "", invalid}, {askBlock, "0001", "", nil}}}
+	if l := scsiLadder(p, atOnce); len(l.Methods) > 0 || !strings.Contains(l.Notes[0], "RAID controller") {
+		t.Errorf("%+v", l)
+	}
+	p.over()
+	p = &trace{t, []step{{askInquiry, "", "", errors.New("inappropriate ioctl for device")}}}
+	if l := scsiLadder(p, atOnce); len(l.Methods) > 0 || !strings.Contains(l.Notes[0], "inappropriate ioctl") {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestSense(t *testing.T) {
+	for text, want := range map[string]string{
+		"70000200 0000000a 00000000 041b 00 80 4000": "2/04/1b 0.25 true",
+		"7202041b 00000008 0206 0000 80 c000 00":     "2/04/1b 0.75 true",
+		"72010000 0000000e 090c00000000000000000000": "1/00/00 0 false",
+		"70000500 0000000a 00000000 2400":            "5/24/00 0 false",
+		"7000":                                       "none",
+		"":                                           "none",
+		"720200 1b000000ff 02ff":                     "none",
+		"7202041b 000000ff 0206":                     "2/04/1b 0 false",
+	} {
+		b := unhex(t, text)
+		got := "none"
+		if c, ok := senseOf(b); ok {
+			done, told := progressOf(b)
+			got = fmt.Sprintf("%x/%02x/%02x %v %v", c.key, c.asc, c.ascq, done, told)
+		}
+		if want != "none" && got != want {
+			t.Errorf("%s: %s, not %s", text, got, want)
+		}
+	}
+}
+
+func FuzzSense(f *testing.F) {
+	f.Add([]byte{0x72, 2, 4, 0x1b, 0, 0, 0, 8, 2, 6, 0, 0, 0x80, 0xc0, 0, 0})
+	f.Add([]byte{0x72, 1, 0, 0x1d, 0, 0, 0, 14, 9, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x50})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		senseOf(b)
+		if done, ok := progressOf(b); ok && (done < 0 || done > 1) {
+			t.Errorf("progress %v", done)
+		}
+		returned(b)
+	})
+}
