@@ -33,7 +33,7 @@ type Issue struct {
 func (c *Conn) Validate(ctx *driver.Context, driverID string, config json.RawMessage, secrets map[string]string) ([]Issue, error) {
 	call, cancel, left := c.bounded(ctx)
 	defer cancel()
-	r, err := c.plugin.Validate(call, &driverv1.ValidateRequest{DriverId: driverID, ConfigJson: utf8(config),
+	r, err := c.plugin.Validate(call, &driverv1.ValidateRequest{DriverId: driverID, ConfigJson: jsonText(config),
 		Secrets: secretValues(secrets), Traceparent: ctx.TraceParent, TimeoutMs: left})
 	if err != nil {
 		return nil, c.failure(ctx, err)
@@ -148,8 +148,8 @@ func foul(format string, args ...any) *driver.Error {
 }
 
 func (r Request) wire(ctx *driver.Context, left int64) *driverv1.InvokeRequest {
-	return &driverv1.InvokeRequest{DriverId: r.DriverID, Kind: r.Kind, Operation: r.Operation, ConfigJson: utf8(r.Config),
-		ArgsJson: utf8(r.Args), Secrets: secretValues(r.Secrets), IdempotencyKey: ctx.IdempotencyKey,
+	return &driverv1.InvokeRequest{DriverId: r.DriverID, Kind: r.Kind, Operation: r.Operation, ConfigJson: jsonText(r.Config),
+		ArgsJson: jsonText(r.Args), Secrets: secretValues(r.Secrets), IdempotencyKey: ctx.IdempotencyKey,
 		Traceparent: ctx.TraceParent, TimeoutMs: left}
 }
 
@@ -161,7 +161,8 @@ func secretValues(m map[string]string) []*driverv1.SecretValue {
 	return out
 }
 
-func utf8(b []byte) string { return strings.ToValidUTF8(string(b), "\ufffd") }
+// jsonText is JSON as a protobuf string, which must be UTF-8.
+func jsonText(b []byte) string { return strings.ToValidUTF8(string(b), "\ufffd") }
 
 // bounded gives the context a call travels under: it ends when the caller cancels, and a moment after the caller's
 // deadline, so that the plugin can say timeout itself. left is the time until the deadline in milliseconds, 0 for none.

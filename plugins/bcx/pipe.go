@@ -45,7 +45,7 @@ func (c *Conn) Stream(ctx *driver.Context, r Request) (io.ReadWriteCloser, error
 		return nil, fail(err)
 	case first.GetClose() != nil:
 		return nil, fail(refused(first.GetClose()))
-	case first.GetOpen() != nil || len(first.GetData()) > 0:
+	case !empty(first):
 		return nil, fail(foul("it answered open with something else than an empty data frame"))
 	case !forget():
 		return nil, fail(context.Cause(opening))
@@ -53,6 +53,12 @@ func (c *Conn) Stream(ctx *driver.Context, r Request) (io.ReadWriteCloser, error
 	p := &pipe{conn: c, s: s, cancel: cancel, data: make(chan []byte), ended: make(chan struct{}), closing: make(chan struct{})}
 	go p.receive()
 	return p, nil
+}
+
+// empty reports whether a frame is the empty data frame that answers open.
+func empty(f *driverv1.StreamFrame) bool {
+	data, ok := f.GetFrame().(*driverv1.StreamFrame_Data)
+	return ok && len(data.Data) == 0
 }
 
 // refused is the error of a stream that was closed instead of opened.
