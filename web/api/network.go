@@ -58,7 +58,7 @@ func (a *API) networkRoutes() []Route {
 			Summary: "Add a subnet. It starts in mode off: nothing is answered.", CLI: CLI{"subnet", "add"}, Args: []string{"cidr"}}, a.createSubnet),
 		on(Route{ID: "subnets.change", Method: "PUT", Path: "/api/v1/subnets/{id}", Permission: write, Summary: "Replace a subnet's settings; the mode stays.", CLI: CLI{"subnet", "set"}}, a.changeSubnet),
 		on(Route{ID: "subnets.mode", Method: "POST", Path: "/api/v1/subnets/{id}/mode", Permission: write, Summary: "Say what is answered on a subnet: full, proxy, http, or off.", CLI: CLI{"subnet", "mode"}, Args: []string{"mode"}}, a.subnetMode),
-		on(Route{ID: "subnets.rivals", Method: "POST", Path: "/api/v1/subnets/{id}/rivals", Permission: write, Summary: "Look for other DHCP servers on a subnet's interface, which takes some seconds.", CLI: CLI{"subnet", "rivals"}}, a.seekRivals),
+		on(Route{ID: "subnets.rivals", Method: "POST", Path: "/api/v1/subnets/{id}/rivals", Permission: write, Summary: "Look for other DHCP servers beside a subnet, for some seconds.", CLI: CLI{"subnet", "rivals"}}, a.seekRivals),
 		on(Route{ID: "subnets.reserve", Method: "POST", Path: "/api/v1/subnets/{id}/reservations", Permission: write, Status: http.StatusCreated,
 			Summary: "Keep an address of a subnet for one port.", CLI: CLI{"subnet", "reserve"}, Args: []string{"mac", "address"}}, a.reserve),
 		on(Route{ID: "subnets.unreserve", Method: "DELETE", Path: "/api/v1/subnets/{id}/reservations/{mac}", Permission: write, Summary: "Delete the reservation of a port.", CLI: CLI{"subnet", "unreserve"}}, a.unreserve),
@@ -174,16 +174,19 @@ func (a *API) rival(c *Call, s app.Subnet) error {
 	return nil
 }
 
-func (a *API) seekRivals(c *Call, _ none) (List[app.Rival], error) {
+func (a *API) seekRivals(c *Call, _ none) (SubnetView, error) {
 	s, err := a.subnet(c)
 	switch {
 	case err != nil:
-		return List[app.Rival]{}, err
+		return SubnetView{}, err
 	case s.Interface == "" || a.Wire == nil:
-		return List[app.Rival]{}, app.Errorf(app.Unsupported, "behind-relay", "%s is reached through a relay, and other DHCP servers are heard on a local interface only", s.CIDR).
+		return SubnetView{}, app.Errorf(app.Unsupported, "behind-relay", "%s is reached through a relay, and other DHCP servers are heard on a local interface only", s.CIDR).
 			Do("ask the people who run the relay")
 	}
-	return list(a.Wire.SeekRivals(c, s.Interface))
+	if _, err := a.Wire.SeekRivals(c, s.Interface); err != nil {
+		return SubnetView{}, err
+	}
+	return a.view(*s), nil
 }
 
 func (a *API) reserve(c *Call, in ReservationInput) (SubnetView, error) {

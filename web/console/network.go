@@ -115,12 +115,12 @@ func subnetMode(c *Console, q *request) error {
 }
 
 func seekRivals(c *Console, q *request) error {
-	found, err := ask[api.List[app.Rival]](q, "subnets.rivals", nil)
+	v, err := ask[api.SubnetView](q, "subnets.rivals", nil)
 	if err != nil {
 		q.refuse(err)
 		return network(c, q)
 	}
-	if len(found.Items) == 0 {
+	if len(v.Rivals) == 0 {
 		return q.done("/network", "No other DHCP server answered.")
 	}
 	return q.done("/network", "Other DHCP servers answered: they are named at the subnet.")
