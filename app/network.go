@@ -26,6 +26,7 @@ type Subnet struct {
 	Routes         []StaticRoute `json:"routes,omitempty"`         // besides the default one through Gateway
 	Options        []DHCPOption  `json:"options,omitempty"`        // what the fields above do not say
 	Reservations   []Reservation `json:"reservations,omitempty"`   // addresses kept for ports
+	NoProbe        bool          `json:"noProbe,omitempty"`        // offer addresses without asking whether they are in use: where a router answers ARP for all
 	TFTPSinglePort bool          `json:"tftpSinglePort,omitempty"` // answer TFTP from port 69 alone, for firewalls that do not follow it
 }
 

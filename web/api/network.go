@@ -26,6 +26,7 @@ type SubnetInput struct {
 
 	Routes         []app.StaticRoute `json:"routes,omitempty" doc:"static route as NETWORK=GATEWAY, such as 198.51.100.0/24=192.0.2.254"`
 	Options        []app.DHCPOption  `json:"options,omitempty" doc:"further DHCP option as CODE=TYPE:VALUE, such as 26=uint16:9000; types ip, text, uint8, uint16, uint32, bool, hex"`
+	NoProbe        bool              `json:"noProbe,omitempty" doc:"offer addresses without asking whether they are in use: where a router answers ARP for all"`
 	TFTPSinglePort bool              `json:"tftpSinglePort,omitempty" doc:"answer TFTP from port 69 alone, for firewalls that do not follow TFTP"`
 }
 
@@ -123,7 +124,7 @@ func (a *API) changeSubnet(c *Call, in SubnetInput) (SubnetView, error) {
 func (in SubnetInput) fill(s *app.Subnet) {
 	s.CIDR, s.Interface, s.PoolStart, s.PoolEnd, s.Gateway = in.CIDR, in.Interface, in.PoolStart, in.PoolEnd, in.Gateway
 	s.DNS, s.NTP, s.Domain, s.LeaseTime, s.Discover = in.DNS, in.NTP, strings.ToLower(in.Domain), in.LeaseTime, in.Discover
-	s.Routes, s.Options, s.TFTPSinglePort = in.Routes, in.Options, in.TFTPSinglePort
+	s.Routes, s.Options, s.NoProbe, s.TFTPSinglePort = in.Routes, in.Options, in.NoProbe, in.TFTPSinglePort
 	if s.LeaseTime == 0 {
 		s.LeaseTime = app.Duration(time.Hour)
 	}

@@ -57,7 +57,7 @@ func saveSubnet(c *Console, q *request) error {
 }
 
 func subnetInput(get func(string) string) (api.SubnetInput, error) {
-	in := api.SubnetInput{Interface: strings.TrimSpace(get("interface")), Domain: strings.TrimSpace(get("domain")), Discover: get("discover") != "", TFTPSinglePort: get("tftpSinglePort") != ""}
+	in := api.SubnetInput{Interface: strings.TrimSpace(get("interface")), Domain: strings.TrimSpace(get("domain")), Discover: get("discover") != "", NoProbe: get("noProbe") != "", TFTPSinglePort: get("tftpSinglePort") != ""}
 	var err error
 	if in.CIDR, err = netip.ParsePrefix(strings.TrimSpace(get("cidr"))); err != nil {
 		return in, app.Invalid("cidr", "is not a network").Do("write it as 192.0.2.0/24")

@@ -258,6 +258,14 @@ func TestAddressInUseIsNotOffered(t *testing.T) {
 			return false
 		}
 	})
+	trusting := remote
+	trusting.NoProbe = true
+	if err := r.srv.Load(t.Context(), []app.Subnet{lan, trusting}); err != nil {
+		t.Fatal(err)
+	}
+	if r.ask(discover(mac(9), viaRelay("198.51.100.1"))); probes.Load() != 0 {
+		t.Error("a subnet that is not to be probed was")
+	}
 	offer, _ := r.ask(discover(mac(1)))
 	if addrOf(offer.YourIPAddr) == taken.Load() {
 		t.Error("the address that is in use was offered")

@@ -27,18 +27,18 @@ func (s *Server) discover(ctx context.Context, r *request, sub *subnet, conn Con
 		}
 		return
 	}
-	if !fresh || s.cfg.Probe == nil {
+	if !fresh || !s.probes(sub) {
 		s.offer(ctx, r, sub, a, conn)
 		return
 	}
 	select {
-	case s.probes <- struct{}{}:
+	case s.probers <- struct{}{}:
 	default:
 		s.unhold(a)
 		return // the client asks again
 	}
 	wg.Go(func() {
-		defer func() { <-s.probes }()
+		defer func() { <-s.probers }()
 		s.probeAndOffer(ctx, r, sub, a, reserved, known, conn)
 	})
 }
@@ -96,11 +96,14 @@ func (s *Server) hold(r *request, sub *subnet, reserved netip.Addr, known bool) 
 	s.table.put(app.Lease{
 		MAC: r.mac, Addr: a, SubnetID: sub.ID, Hostname: r.hostname(), State: "offered", Reserved: known, Expires: now, Seen: now,
 	}, now.Add(holdTime))
-	if s.cfg.Probe != nil {
+	if s.probes(sub) {
 		s.probing[a] = true
 	}
 	return a, true, true
 }
+
+// probes reports whether addresses of a subnet are asked for before they are offered.
+func (s *Server) probes(sub *subnet) bool { return s.cfg.Probe != nil && !sub.NoProbe }
 
 func (s *Server) unhold(a netip.Addr) {
 	s.mu.Lock()

@@ -74,9 +74,9 @@ type Config struct {
 
 // Server answers DHCP. Load it before the first Serve.
 type Server struct {
-	cfg    Config
-	commit *committer
-	probes chan struct{}
+	cfg     Config
+	commit  *committer
+	probers chan struct{}
 
 	mu      sync.Mutex // protects what follows
 	subnets []*subnet
@@ -91,7 +91,7 @@ type Server struct {
 // New makes a Server that knows no subnet and answers nothing.
 func New(cfg Config) *Server {
 	return &Server{
-		cfg: cfg, commit: newCommitter(cfg.Store), probes: make(chan struct{}, maxProbes),
+		cfg: cfg, commit: newCommitter(cfg.Store), probers: make(chan struct{}, maxProbes),
 		table: newTable(), probing: map[netip.Addr]bool{}, seen: map[netip.Addr]app.MAC{}, at: map[app.MAC]string{}, told: map[string]time.Time{}, swept: map[string]time.Time{},
 	}
 }
