@@ -13,7 +13,7 @@ var (
 func (a *API) table() []Route {
 	return slices.Concat(
 		a.sessionRoutes(),
-		a.machineRoutes(), a.systemNetworkRoutes(), a.verbRoutes(), a.discoveryRoutes(),
+		a.machineRoutes(), a.systemNetworkRoutes(), a.certificateRoutes(), a.verbRoutes(), a.discoveryRoutes(),
 		a.imageRoutes(), a.workflowRoutes(), a.eventRoutes(),
 		a.networkRoutes(), a.driverRoutes(), a.pluginRoutes(), a.profileRoutes(),
 		a.secretRoutes(), a.userRoutes(), a.siteRoutes(),

@@ -27,7 +27,7 @@ func Demo(x *Site, wire string) {
 		}
 	}
 	must(x.Store.PutProfile(ctx, &app.Profile{Name: "r640", Description: "two sockets " + wire, KexecOK: true, Drivers: map[string]app.Binding{"power": {Driver: "redfish"}}, Updated: now}))
-	must(x.Store.PutPool(ctx, &app.Pool{Name: "compute", Description: wire, HardwareProfile: "r640", Updated: now}))
+	must(x.Store.PutPool(ctx, &app.Pool{Name: "compute", Description: wire, Policy: app.PoolPolicy{HardwareProfile: "r640"}, Updated: now}))
 	must(x.Store.SetSetting(ctx, "site.name", "Row B "+wire))
 	must(x.Store.PutSubnet(ctx, &app.Subnet{ID: "net-1", CIDR: netip.MustParsePrefix("192.0.2.0/24"), Interface: "eno2", Mode: "full", PoolStart: netip.MustParseAddr("192.0.2.100"),
 		PoolEnd: netip.MustParseAddr("192.0.2.199"), Gateway: netip.MustParseAddr("192.0.2.1"), LeaseTime: app.Duration(time.Hour), Discover: true, Created: now}))
@@ -117,6 +117,10 @@ func demoFlows(now time.Time, wire string) []workflow.Workflow {
 	failed := step("agent", "Wait for the agent", workflow.StepFailed, 21*time.Minute, time.Minute)
 	failed.Error = app.Errorf(app.Timeout, "agent-not-up", "the agent did not report within 20 minutes: %s", wire).Do("check the cable, the switch port and the boot order")
 	unknown := step("power", "Power on", workflow.StepInterrupted, time.Minute, 0)
+	erased := step("certificate", "Write down what became of each disk", workflow.StepDone, 3*time.Hour, 3*time.Hour)
+	erased.Result, _ = json.Marshal(app.Certificate{WorkflowID: "w-4", MachineID: "m-3", Machine: "rack1-node3", Serial: wire, Vendor: "Contoso", Model: "R640", Operator: "alice", Issued: now.Add(-3 * time.Hour), Disks: []app.ErasedDisk{
+		{Disk: app.DiskID{Name: "nvme0n1", Serial: "S4EWNX0M", Model: wire, Bytes: 3 << 40}, Erased: true, Method: "nvme-sanitize-crypto", Sentinels: 272, Started: now.Add(-4 * time.Hour), Ended: now.Add(-3 * time.Hour)},
+		{Disk: app.DiskID{Name: "sdb", Serial: "ZA1", Bytes: 4 << 40}, Sentinels: 272, Started: now.Add(-4 * time.Hour), Ended: now.Add(-3 * time.Hour), Note: "the firmware froze the disk's security: " + wire}}})
 	return []workflow.Workflow{
 		{ID: "w-1", Verb: "deploy", MachineID: "m-2", State: workflow.Running, Cursor: 3, Actor: "alice", Created: now.Add(-4 * time.Minute), Steps: []workflow.Step{
 			step("boot", "Set the boot device", workflow.StepDone, 240*time.Second, 235*time.Second), step("power", "Power on", workflow.StepDone, 235*time.Second, 200*time.Second),
@@ -125,5 +129,6 @@ func demoFlows(now time.Time, wire string) []workflow.Workflow {
 		{ID: "w-2", Verb: "commission", MachineID: "m-4", State: workflow.Failed, Actor: wire, Created: now.Add(-22 * time.Minute), Ended: now.Add(-time.Minute), Error: failed.Error,
 			Steps: []workflow.Step{step("boot", "Set the boot device", workflow.StepDone, 22*time.Minute, 21*time.Minute), failed}},
 		{ID: "w-3", Verb: "commission", MachineID: "m-5", State: workflow.Interrupted, Actor: "bob", Created: now.Add(-time.Minute), Steps: []workflow.Step{unknown}},
+		{ID: "w-4", Verb: "release", MachineID: "m-3", State: workflow.Done, Actor: "alice", Created: now.Add(-5 * time.Hour), Ended: now.Add(-3 * time.Hour), Steps: []workflow.Step{erased}},
 	}
 }

@@ -18,7 +18,10 @@ import (
 // Verb is the name of the workflow.
 const Verb = "release"
 
-const kindProof = "release.proof"
+const (
+	kindCertificate = "release.certificate"
+	kindProof       = "release.proof"
+)
 
 // Options of a release.
 type Options struct {
@@ -32,6 +35,7 @@ type Verbs struct{ p *metal.Ports }
 // New registers the verb.
 func New(p *metal.Ports) *Verbs {
 	v := &Verbs{p}
+	p.Flows.Register(workflow.Kind{Name: kindCertificate, Budget: time.Minute, Run: v.certify})
 	p.Flows.Register(workflow.Kind{Name: kindProof, Budget: time.Minute, Run: v.proof})
 	p.Flows.RegisterVerb(workflow.Verb{
 		Name: Verb, Version: 1,
@@ -87,6 +91,7 @@ func steps(targets []agentv1.DiskTarget) []workflow.Step {
 		wipe.RetrySafe, wipe.Destructive, wipe.Rewrites = false, true, true
 		wipe.Stall = app.Duration(metal.WriteStall)
 		out = append(metal.Netboot(), wipe,
+			workflow.Step{ID: "certificate", Title: "Write down what became of each disk", Kind: kindCertificate, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
 			workflow.Step{ID: "proof", Title: "Check the proof of each disk", Kind: kindProof, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true})
 	}
 	return append(out,
@@ -144,18 +149,46 @@ func one(inv *agentv1.Inventory, r app.DiskID) (agentv1.Disk, error) {
 	return fit[0], nil
 }
 
-// proof fails the release unless every disk was proven erased.
-func (v *Verbs) proof(_ context.Context, s workflow.StepContext) (any, error) {
+// certify writes the certificate of what the agent reported.
+func (v *Verbs) certify(ctx context.Context, s workflow.StepContext) (any, error) {
 	var r agentv1.WipeResult
 	if !s.Result("wipe", &r) || len(r.Disks) == 0 {
 		return nil, app.Errorf(app.Conflict, "no-proof", "the agent gave no proof of the wipe").Do("retry the wipe")
 	}
-	for _, d := range r.Disks {
-		if !d.Erased {
-			return nil, app.Errorf(app.Conflict, "not-erased", "disk %s (serial %q) was NOT erased: %s", d.Disk.Name, d.Disk.Serial, d.Note).
-				Do("retry the wipe, or take the disk out and destroy it")
-		}
-		s.Log("disk serial %q erased by %s: none of %d planted sentinels was found again", d.Disk.Serial, d.Method, d.Sentinels)
+	m, err := v.p.Machines.Machine(ctx, s.Command().MachineID)
+	if err != nil {
+		return nil, err
 	}
-	return r, nil
+	c := app.Certificate{
+		WorkflowID: s.Command().WorkflowID, MachineID: m.ID, Machine: m.Name, UUID: m.UUID, Serial: m.Serial, Vendor: m.Vendor, Model: m.Model,
+		Operator: s.Workflow().Actor, Issued: v.p.Now().UTC(),
+	}
+	for _, d := range r.Disks {
+		c.Disks = append(c.Disks, app.ErasedDisk{
+			Disk:   app.DiskID{Serial: d.Disk.Serial, WWN: d.Disk.WWN, Model: d.Model, Name: d.Disk.Name, Bytes: d.Bytes},
+			Erased: d.Erased, Method: d.Method, Sentinels: d.Sentinels, Started: d.Started.UTC(), Ended: d.Ended.UTC(), Note: d.Note,
+		})
+	}
+	return c, nil
+}
+
+// proof fails the release unless every disk was proven erased.
+func (v *Verbs) proof(_ context.Context, s workflow.StepContext) (any, error) {
+	var c app.Certificate
+	if !s.Result("certificate", &c) {
+		return nil, app.Errorf(app.Conflict, "no-proof", "there is no proof of the wipe").Do("retry the wipe")
+	}
+	var not []string
+	for _, d := range c.Disks {
+		if d.Erased {
+			s.Log("disk serial %q erased by %s: none of %d planted sentinels was found again", d.Disk.Serial, d.Method, d.Sentinels)
+			continue
+		}
+		not = append(not, fmt.Sprintf("%s (serial %q): %s", d.Disk.Name, d.Disk.Serial, d.Note))
+	}
+	if len(not) > 0 || len(c.Disks) == 0 {
+		return nil, app.Errorf(app.Conflict, "not-erased", "NOT erased: %s", strings.Join(not, "; ")).
+			Do("retry the wipe, or take the disk out and destroy it")
+	}
+	return map[string]int{"erased": len(c.Disks)}, nil
 }

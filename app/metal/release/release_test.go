@@ -104,7 +104,7 @@ func TestStepsOfARelease(t *testing.T) {
 	if diff := cmp.Diff([]string{"revoke", "off-again"}, ids(nil)); diff != "" {
 		t.Errorf("nothing to wipe: %s", diff)
 	}
-	want := []string{"off", "permit", "boot-network", "on", "agent", "clock", "wipe", "proof", "revoke", "off-again"}
+	want := []string{"off", "permit", "boot-network", "on", "agent", "clock", "wipe", "certificate", "proof", "revoke", "off-again"}
 	if diff := cmp.Diff(want, ids([]agentv1.DiskTarget{{Serial: "A"}})); diff != "" {
 		t.Error(diff)
 	}

@@ -1,0 +1,59 @@
+package agentv1
+
+import "encoding/json"
+
+// KindDriverInvoke runs one operation of a driver: DriverInvoke → DriverInvokeResult. It is always destructive, because
+// driver operations include power and deploy, so it is always signed.
+const KindDriverInvoke = "driver.invoke"
+
+// DriverInvoke is the payload of a driver.invoke, whoever executes it.
+type DriverInvoke struct {
+	WorkflowID string `json:"workflowId"`
+	StepID     string `json:"stepId"`
+	Attempt    int    `json:"attempt"` // from 0
+	// TargetNodeID names the machine when the command goes to the site; a machine's own agent gets none.
+	TargetNodeID string           `json:"targetNodeId,omitempty"`
+	Args         DriverInvokeArgs `json:"args"`
+}
+
+// DriverInvokeArgs names the operation. Driver and Config are the machine's binding of the concern; without one the executor
+// picks the one driver it has for the concern.
+type DriverInvokeArgs struct {
+	Concern   string          `json:"concern"`
+	Operation string          `json:"operation"`
+	Args      json.RawMessage `json:"args,omitempty"` // as the step has them
+	Driver    string          `json:"driver,omitempty"`
+	Config    json.RawMessage `json:"config,omitempty"` // secrets stand in it as references
+}
+
+// DriverInvokeResult is what the operation gave.
+type DriverInvokeResult struct {
+	Result json.RawMessage `json:"resultJson"`
+}
+
+// Advertised is a driver that a ramdisk carries.
+type Advertised struct {
+	ID         string              `json:"id"`
+	Version    string              `json:"version"`
+	Operations map[string][]string `json:"operations"` // by kind
+}
+
+// RamdiskDrivers are the drivers built into this build's agent.
+func RamdiskDrivers() []Advertised {
+	return []Advertised{{ID: "ramdisk", Version: "1.0.0", Operations: map[string][]string{"inspect": {"inspect"}}}}
+}
+
+// PathSecret gives the value of a secret that the agent's current command names: SecretRequest → SecretResponse.
+const PathSecret = "/agent/v1/secret"
+
+// SecretRequest asks for one secret of a command that this session is carrying out.
+type SecretRequest struct {
+	SessionID string `json:"sessionId"`
+	Key       string `json:"key"` // of the command
+	Ref       string `json:"ref"` // as it stands in the command's configuration
+}
+
+// SecretResponse is the value: an object of strings as its JSON.
+type SecretResponse struct {
+	Value string `json:"value"`
+}
