@@ -41,7 +41,7 @@ var examples = map[string]string{
 }
 
 // special lists the routes whose commands are written by hand, in this package.
-var special = map[string]bool{"session.login": true, "session.logout": true, "images.upload": true, "events.stream": true}
+var special = map[string]bool{"session.login": true, "session.logout": true, "images.upload": true, "events.stream": true, "machines.timeline": true, "discoveries.timeline": true}
 
 // Commands gives the client commands.
 func Commands() []*cobra.Command {
@@ -61,7 +61,8 @@ func Commands() []*cobra.Command {
 	}
 	parent("image").AddCommand(uploadCommand())
 	parent("event").AddCommand(followCommand())
-	parent("machine").AddCommand(applyCommand())
+	parent("machine").AddCommand(applyCommand(), timelineCommand())
+	parent("discovery").AddCommand(portTimelineCommand())
 	parent("workflow").AddCommand(watchCommand())
 	return append(out, loginCommand(), logoutCommand())
 }
