@@ -29,14 +29,14 @@ type cgroups struct {
 
 // prepareCgroups makes the directory of plugins' cgroups and turns the controllers on in it and its parent. cgroup v2 gives no
 // controllers to the children of a cgroup that holds processes itself: a process that finds itself in the parent moves into
-// a leaf, main, beside the plugins.
-func prepareCgroups(root, proc string, cfg Config) (*cgroups, error) {
+// a leaf, main, beside the plugins. check sees that a directory is of cgroup v2: isCgroup2.
+func prepareCgroups(root, proc string, check func(dir string) error, cfg Config) (*cgroups, error) {
 	dir := filepath.Clean(cfg.Cgroup)
 	parent := filepath.Dir(dir)
 	if !strings.HasPrefix(dir, root+"/") {
 		return nil, fmt.Errorf("it is not under %s", root)
 	}
-	if err := isCgroup2(parent); err != nil {
+	if err := check(parent); err != nil {
 		return nil, err
 	}
 	if err := leaveParent(root, proc, parent); err != nil {
@@ -53,8 +53,7 @@ func prepareCgroups(root, proc string, cfg Config) (*cgroups, error) {
 	return &cgroups{dir, cfg.MemoryMax, cfg.PidsMax}, nil
 }
 
-// isCgroup2 is replaced by tests, which have files.
-var isCgroup2 = func(dir string) error {
+func isCgroup2(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return &fs.PathError{Op: "looking at", Path: dir, Err: err}

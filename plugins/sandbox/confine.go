@@ -48,7 +48,7 @@ func New(cfg Config) (Sandbox, error) {
 		s.landlock = landlockVersion()
 	}
 	if cfg.Cgroup != "" {
-		if s.cgroups, err = prepareCgroups(cgroupRoot, procRoot, cfg); err != nil {
+		if s.cgroups, err = prepareCgroups(cgroupRoot, procRoot, isCgroup2, cfg); err != nil {
 			s.broken = fmt.Errorf("no plugin runs, since their cgroup %s cannot be used: %w", cfg.Cgroup, err)
 			cfg.Logger.Error(s.broken.Error())
 		}
@@ -165,11 +165,7 @@ func (s *confiner) Prepare(ctx context.Context, p Plugin) (*Prepared, error) {
 	if p.Exe == nil || p.Name == "" || !slices.Contains(p.Names, p.Name) || !filepath.IsAbs(p.SocketDir) {
 		return nil, fmt.Errorf("plugin %q needs a name among the names, a binary and a socket directory", p.Name)
 	}
-	id, err := s.identify(ctx, p)
-	if err != nil {
-		return nil, fmt.Errorf("finding a uid for plugin %s: %w", p.Name, err)
-	}
-	r := &run{sandbox: s, plugin: p, identity: id}
+	r := &run{sandbox: s, plugin: p}
 	if err := r.prepare(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
 	}

@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 			os.Exit(probe(os.Args[2], os.Args[3:]))
 		}
 	}
+	if os.Getpid() == 1 {
+		guest(m)
+	}
 	goleak.VerifyTestMain(m)
 }
 

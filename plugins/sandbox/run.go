@@ -31,8 +31,18 @@ type run struct {
 	finished bool
 }
 
-func (r *run) prepare(ctx context.Context) error {
-	s, id := r.sandbox, r.identity
+// prepare begins with the cgroup, since what an earlier bcd left in it may have the uid.
+func (r *run) prepare(ctx context.Context) (err error) {
+	s := r.sandbox
+	if s.cgroups != nil {
+		if r.cgroup, err = s.cgroups.make(ctx, r.plugin.Name); err != nil {
+			return fmt.Errorf("making the cgroup of plugin %s: %w", r.plugin.Name, err)
+		}
+	}
+	if r.identity, err = s.identify(ctx, r.plugin); err != nil {
+		return fmt.Errorf("finding a uid for plugin %s: %w", r.plugin.Name, err)
+	}
+	id := r.identity
 	confine := s.cfg.Enabled && !id.privileged
 	r.order = order{
 		gate:     s.cgroups != nil,
@@ -50,14 +60,8 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	r.forking = true
-	var err error
 	if r.id, err = s.warden.acquire(id.guard); err != nil {
 		return err
-	}
-	if s.cgroups != nil {
-		if r.cgroup, err = s.cgroups.make(ctx, r.plugin.Name); err != nil {
-			return fmt.Errorf("making the cgroup of plugin %s: %w", r.plugin.Name, err)
-		}
 	}
 	r.charge = charge{Name: r.plugin.Name, UID: id.uid, Own: id.own, Cgroup: r.cgroup}
 	if id.same {
