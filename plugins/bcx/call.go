@@ -31,12 +31,12 @@ type Issue struct {
 
 // Validate has a configuration checked by the plugin: against its schema, then by its live check. No issues: it is fine.
 func (c *Conn) Validate(ctx *driver.Context, driverID string, config json.RawMessage, secrets map[string]string) ([]Issue, error) {
-	call, cancel, left := c.bounded(ctx)
-	defer cancel()
-	r, err := c.plugin.Validate(call, &driverv1.ValidateRequest{DriverId: driverID, ConfigJson: jsonText(config),
-		Secrets: secretValues(secrets), Traceparent: ctx.TraceParent, TimeoutMs: left})
+	b := c.bound(ctx)
+	defer b.done()
+	r, err := c.plugin.Validate(b.wire, &driverv1.ValidateRequest{DriverId: driverID, ConfigJson: jsonText(config),
+		Secrets: secretValues(secrets), Traceparent: ctx.TraceParent, TimeoutMs: b.left})
 	if err != nil {
-		return nil, c.failure(ctx, err)
+		return nil, c.failure(b.caller, err)
 	}
 	var out []Issue
 	for _, i := range r.GetIssues()[:min(len(r.GetIssues()), maxIssues)] {
@@ -61,17 +61,17 @@ func (c *Conn) Invoke(ctx *driver.Context, r Request) (json.RawMessage, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, driver.AsError(err)
 	}
-	call, cancel, left := c.bounded(ctx)
-	defer cancel()
-	s, err := c.plugin.Invoke(call, r.wire(ctx, left))
+	b := c.bound(ctx)
+	defer b.done()
+	s, err := c.plugin.Invoke(b.wire, r.wire(ctx, b.left))
 	if err != nil {
-		return nil, c.failure(ctx, err)
+		return nil, c.failure(b.caller, err)
 	}
 	end, err := progress(ctx, s)
 	if err != nil {
-		return nil, c.failure(ctx, err)
+		return nil, c.failure(b.caller, err)
 	}
-	if goesOn(s, cancel) {
+	if goesOn(s, b.done) {
 		return nil, foul("it went on after the end of %s", r.Name())
 	}
 	if e := end.GetError(); e != nil {
@@ -164,26 +164,34 @@ func secretValues(m map[string]string) []*driverv1.SecretValue {
 // jsonText is JSON as a protobuf string, which must be UTF-8.
 func jsonText(b []byte) string { return strings.ToValidUTF8(string(b), "\ufffd") }
 
-// bounded gives the context a call travels under: it ends when the caller cancels, and a moment after the caller's
-// deadline, so that the plugin can say timeout itself. left is the time until the deadline in milliseconds, 0 for none.
-func (c *Conn) bounded(ctx context.Context) (call context.Context, done context.CancelFunc, left int64) {
+// bound is how long a call may take.
+type bound struct {
+	caller context.Context // ends when the caller cancels, and at the deadline
+	wire   context.Context // ends when the caller cancels, and a moment after the deadline: the plugin may say timeout itself
+	left   int64           // time until the deadline in milliseconds, 0 for none
+	done   context.CancelFunc
+}
+
+func (c *Conn) bound(ctx context.Context) bound {
+	b := bound{caller: ctx}
+	release := func() {}
+	if _, has := ctx.Deadline(); !has && c.timeout > 0 {
+		b.caller, release = context.WithTimeout(ctx, c.timeout)
+	}
 	var cancel context.CancelFunc
-	deadline, has := ctx.Deadline()
-	if !has && c.timeout > 0 {
-		deadline, has = time.Now().Add(c.timeout), true
-	}
-	if has {
-		call, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(patience))
-		left = max(time.Until(deadline).Milliseconds(), 1)
+	if deadline, has := b.caller.Deadline(); has {
+		b.wire, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(patience))
+		b.left = max(time.Until(deadline).Milliseconds(), 1)
 	} else {
-		call, cancel = context.WithCancel(context.WithoutCancel(ctx))
+		b.wire, cancel = context.WithCancel(context.WithoutCancel(ctx))
 	}
-	forget := context.AfterFunc(ctx, func() {
-		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	forget := context.AfterFunc(b.caller, func() {
+		if !errors.Is(b.caller.Err(), context.DeadlineExceeded) {
 			cancel()
 		}
 	})
-	return call, func() { forget(); cancel() }, left
+	b.done = func() { forget(); cancel(); release() }
+	return b
 }
 
 // pace lets a thousand messages through at once and then 50 a second.

@@ -20,23 +20,20 @@ func (c *Conn) Stream(ctx *driver.Context, r Request) (io.ReadWriteCloser, error
 	if err := ctx.Err(); err != nil {
 		return nil, driver.AsError(err)
 	}
-	opening, opened, left := c.bounded(ctx)
-	defer opened()
+	b := c.bound(ctx)
+	defer b.done()
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	forget := context.AfterFunc(opening, cancel)
+	forget := context.AfterFunc(b.wire, cancel)
 	fail := func(err error) error {
 		cancel()
-		if errors.Is(opening.Err(), context.DeadlineExceeded) {
-			return driver.AsError(context.DeadlineExceeded)
-		}
-		return c.failure(ctx, err)
+		return c.failure(b.caller, err)
 	}
 	s, err := c.plugin.Stream(life)
 	if err != nil {
 		return nil, fail(err)
 	}
 	// An error of Send is always io.EOF; the reason comes from Recv.
-	_ = s.Send(&driverv1.StreamFrame{Frame: &driverv1.StreamFrame_Open{Open: r.wire(ctx, left)}})
+	_ = s.Send(&driverv1.StreamFrame{Frame: &driverv1.StreamFrame_Open{Open: r.wire(ctx, b.left)}})
 	first, err := s.Recv()
 	switch {
 	case errors.Is(err, io.EOF):
@@ -48,7 +45,7 @@ func (c *Conn) Stream(ctx *driver.Context, r Request) (io.ReadWriteCloser, error
 	case !empty(first):
 		return nil, fail(foul("it answered open with something else than an empty data frame"))
 	case !forget():
-		return nil, fail(context.Cause(opening))
+		return nil, fail(context.Cause(b.wire))
 	}
 	p := &pipe{conn: c, s: s, cancel: cancel, data: make(chan []byte), ended: make(chan struct{}), closing: make(chan struct{})}
 	go p.receive()
