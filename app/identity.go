@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/base32"
 	"encoding/hex"
+	"slices"
 	"strings"
 )
 
@@ -110,8 +111,28 @@ func (u UUID) Swapped() UUID {
 	return UUID(rev(u[0:8]) + "-" + rev(u[9:13]) + "-" + rev(u[14:18]) + string(u[18:]))
 }
 
-// Same reports whether two UUIDs name one machine in either byte order. Empty UUIDs are never the same.
-func (u UUID) Same(v UUID) bool { return u != "" && (u == v || u.Swapped() == v) }
+// Spellings are the six ways in which one UUID comes. Firmware and BMCs send its octets as they are printed, with the
+// first three fields swapped (SMBIOS), or from the last one on (IPMI), and tools undo one of these, not always the right
+// one. nil for no UUID.
+func (u UUID) Spellings() []UUID {
+	if len(u) != 36 || u.backwards() == "" {
+		return nil
+	}
+	return []UUID{u, u.Swapped(), u.backwards(), u.backwards().Swapped(), u.Swapped().backwards(), u.Swapped().backwards().Swapped()}
+}
+
+// backwards is the UUID with its octets in reverse.
+func (u UUID) backwards() UUID {
+	b, err := hex.DecodeString(strings.ReplaceAll(string(u), "-", ""))
+	if err != nil || len(b) != 16 {
+		return ""
+	}
+	slices.Reverse(b)
+	return UUIDFromBytes([16]byte(b))
+}
+
+// Same reports whether two UUIDs name one machine in any byte order. Empty UUIDs are never the same.
+func (u UUID) Same(v UUID) bool { return v != "" && slices.Contains(u.Spellings(), v) }
 
 // NewID gives a fresh id: prefix, hyphen, sixteen lower-case base32 characters (80 random bits).
 func NewID(prefix string) string {

@@ -65,15 +65,16 @@ func (db *DB) MachineByMAC(ctx context.Context, mac app.MAC) (m *app.Machine, er
 	return m, err
 }
 
-// MachinesByUUID finds machines by system UUID in either byte order. An empty UUID finds none.
+// MachinesByUUID finds machines by system UUID in any byte order. An empty UUID finds none.
 func (db *DB) MachinesByUUID(ctx context.Context, u app.UUID) (all []app.Machine, err error) {
 	canonical, err := app.ParseUUID(string(u))
 	if err != nil || canonical == "" {
 		return nil, err
 	}
 	err = db.read(ctx, func(tx *txn) error {
+		s := canonical.Spellings()
 		all, err = documents[app.Machine](tx,
-			"SELECT doc FROM machines WHERE uuid IN (?, ?) AND uuid <> '' ORDER BY name", canonical, canonical.Swapped())
+			"SELECT doc FROM machines WHERE uuid IN (?, ?, ?, ?, ?, ?) AND uuid <> '' ORDER BY name", s[0], s[1], s[2], s[3], s[4], s[5])
 		return err
 	})
 	return all, err

@@ -94,7 +94,7 @@ func TestMachinesByUUIDInEitherOrder(t *testing.T) {
 	db := open(t, "")
 	m := sample(1)
 	create(t, db, m, &app.Machine{ID: "m-none", Name: "none"})
-	for _, u := range []app.UUID{m.UUID, m.UUID.Swapped(), app.UUID(strings.ToUpper(string(m.UUID)))} {
+	for _, u := range append(m.UUID.Spellings(), app.UUID(strings.ToUpper(string(m.UUID)))) {
 		got, err := db.MachinesByUUID(t.Context(), u)
 		if err != nil || len(got) != 1 || got[0].ID != m.ID {
 			t.Errorf("%s finds %v, %v", u, got, err)
