@@ -17,13 +17,18 @@ type claim struct{ fd int }
 var errClaimed = errors.New("the uid is in use")
 
 func claimUID(uid int) (*claim, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("claiming uid %d: %w", uid, err)
 	}
 	c := &claim{fd}
-	err = unix.Bind(fd, &unix.SockaddrUnix{Name: "@bcx-uid-" + strconv.Itoa(uid)})
-	if errors.Is(err, unix.EADDRINUSE) {
+	err = unix.Bind(fd, claimAddr(uid))
+	switch {
+	case err == nil:
+		err = unix.Listen(fd, 1) // so that another can ask whose it is
+	case errors.Is(err, unix.EADDRINUSE) && claimedByPlugin(uid):
+		err = nil
+	case errors.Is(err, unix.EADDRINUSE):
 		err = errClaimed
 	}
 	if err == nil {
@@ -33,6 +38,24 @@ func claimUID(uid int) (*claim, error) {
 		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
+}
+
+func claimAddr(uid int) *unix.SockaddrUnix {
+	return &unix.SockaddrUnix{Name: "@bcx-uid-" + strconv.Itoa(uid)}
+}
+
+// claimedByPlugin reports whether the name is held by a plugin, which has no uids to claim: it wants others not to start.
+func claimedByPlugin(uid int) bool {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, claimAddr(uid)); err != nil {
+		return errors.Is(err, unix.EPROTOTYPE) // of another kind than ours
+	}
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	return err == nil && peer.Uid >= firstUID && peer.Uid <= lastUID
 }
 
 // unused waits for processes of the uid to be gone: those of a bcd that was killed a moment ago are going.

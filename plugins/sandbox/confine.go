@@ -202,6 +202,26 @@ func (r *run) command() {
 	}
 }
 
+// runnable sees that the plugin's account may run what it has to: the shim, which is bcd's own binary, and the plugin's.
+func (r *run) runnable() error {
+	if r.identity.same || r.identity.privileged {
+		return nil
+	}
+	for _, f := range []struct {
+		what string
+		stat func() (fs.FileInfo, error)
+	}{{"bcd's binary", func() (fs.FileInfo, error) { return os.Stat(selfExe) }}, {"the binary of plugin " + r.plugin.Name, r.plugin.Exe.Stat}} {
+		i, err := f.stat()
+		if err != nil {
+			return fmt.Errorf("looking at %s: %w", f.what, err)
+		}
+		if i.Mode()&0o005 != 0o005 {
+			return fmt.Errorf("uid %d cannot run %s, whose mode is %04o: make it 0755", r.identity.uid, f.what, i.Mode().Perm())
+		}
+	}
+	return nil
+}
+
 // handOver gives the socket directory to the plugin. A bcd without root's leave to use it keeps itself in by the group.
 func (r *run) handOver() error {
 	dir := r.plugin.SocketDir

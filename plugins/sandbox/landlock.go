@@ -9,8 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// landlockABI is the newest version of Landlock that plugins were seen to run under: files, devices' ioctls, and the
-// scopes of signals and abstract sockets. Network and sockets in the file system are left alone.
+// landlockNewest is the newest version of Landlock that plugins were seen to run under; an older kernel gives what it has.
+const landlockNewest = 7
+
+// landlockABI is what is asked of it: files, devices' ioctls, and the scopes of signals and abstract sockets. Network and
+// sockets in the file system are left alone.
 var landlockABI = landlock.Config{HandledAccessFS: landlock.V7.HandledAccessFS, Scoped: landlock.V7.Scoped}
 
 const (
@@ -40,13 +43,13 @@ var (
 		"/etc/pki", "/etc/ca-certificates", "/etc/crypto-policies", "/etc/alternatives"}
 )
 
-// landlockVersion gives the kernel's Landlock ABI, 0 when it has none or it is off.
+// landlockVersion gives the Landlock ABI that plugins run under here, 0 when the kernel has none or it is off.
 func landlockVersion() int {
 	v, err := ll.LandlockGetABIVersion()
 	if err != nil {
 		return 0
 	}
-	return v
+	return min(v, landlockNewest)
 }
 
 // files is what a plugin may do with the file system.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -31,6 +32,7 @@ var probes = map[string]func(args []string) (any, error){
 	"wait":     func([]string) (any, error) { return nil, wait("ready") },
 	"family":   func([]string) (any, error) { return nil, raiseFamily() },
 	"orphan":   func([]string) (any, error) { return nil, makeOrphan() },
+	"squat":    func(args []string) (any, error) { return nil, squat(args[0]) },
 	"host":     func(args []string) (any, error) { return nil, host(args) },
 	"threads":  func([]string) (any, error) { return manyThreads() },
 }
@@ -328,4 +330,14 @@ func host(args []string) error {
 		return errors.Join(err, r.Close())
 	}
 	return errors.Join(r.Cmd.Wait(), r.Close())
+}
+
+// squat holds a name in the abstract namespace.
+func squat(name string) error {
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return wait("ready")
 }

@@ -51,6 +51,9 @@ func (r *run) prepare(ctx context.Context) (err error) {
 		files:    files{socketDir: r.plugin.SocketDir, readPaths: s.cfg.ReadPaths, shared: id.same},
 		argv:     append([]string{r.plugin.Name}, r.plugin.Args...),
 	}
+	if err := r.runnable(); err != nil {
+		return err
+	}
 	r.command()
 	r.handed = true
 	if err := r.handOver(); err != nil {
