@@ -117,7 +117,7 @@ func FuzzForwardLog(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var out bytes.Buffer
-		ForwardLog(bytes.NewReader(in), slog.New(slog.NewJSONHandler(&out, nil)))
+		forwardLog(bytes.NewReader(in), slog.New(slog.NewJSONHandler(&out, nil)))
 		lines := strings.Count(out.String(), "\n")
 		if lines > bytes.Count(in, []byte("\n"))+2 {
 			t.Errorf("%d lines came of %q", lines, in)

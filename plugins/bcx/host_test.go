@@ -212,7 +212,7 @@ func TestForwardLog(t *testing.T) {
 				}
 				return a
 			}}))
-			ForwardLog(strings.NewReader(c.in), log)
+			forwardLog(strings.NewReader(c.in), log)
 			if got := strings.TrimSpace(out.String()); got != c.want && got != strings.Replace(c.want, `plugin."a b"`, `"plugin.a b"`, 1) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
@@ -231,4 +231,52 @@ func TestEnvironmentOfAPluginIsNotTheHosts(t *testing.T) {
 			t.Error(kv)
 		}
 	}
+}
+
+// TestNothingIsLeftBehind starts plugins and ends them in every way, and looks at descriptors and directories.
+func TestNothingIsLeftBehind(t *testing.T) {
+	tmp := shortDir(t)
+	t.Setenv("TMPDIR", tmp)
+	cycle := func(role string, end func(*Host)) {
+		c := inRole(t, role)
+		c.Logger, c.RestartDelay, c.ShutdownGrace = slog.New(slog.DiscardHandler), time.Millisecond, 10*time.Second
+		h := NewHost(c)
+		if _, err := h.Start(withTimeout(t)); err == nil {
+			end(h)
+			h.Close()
+		}
+	}
+	all := func() {
+		cycle("echo", func(*Host) {})
+		cycle("echo", func(h *Host) { h.process().kill() })
+		cycle("echo", func(h *Host) { h.process().conn.Close() })
+		cycle("crash", nil)
+		cycle("elsewhere", nil)
+	}
+	all()
+	before := descriptors(t)
+	for range 5 {
+		all()
+	}
+	if after := descriptors(t); len(after) > len(before) {
+		t.Errorf("%d descriptors, then %d: %v", len(before), len(after), after)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// descriptors lists what this process has open.
+func descriptors(t *testing.T) []string {
+	t.Helper()
+	dir, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("there is no /proc/self/fd here:", err)
+	}
+	var out []string
+	for _, d := range dir {
+		to, _ := os.Readlink("/proc/self/fd/" + d.Name())
+		out = append(out, d.Name()+" "+to)
+	}
+	return out
 }

@@ -15,18 +15,18 @@ import (
 
 // Limits of what a plugin's stderr puts into its host's log.
 const (
-	maxLogLine  = 8 << 10 // bytes; what is longer is cut
+	maxLogLine  = 4 << 10 // bytes; what is longer is cut
 	maxLogValue = 1 << 10 // bytes of one attribute
 	maxLogAttrs = 16
 	// maxLastLines is enough for what an interpreter says of an exception nobody caught.
 	maxLastLines = 16
 )
 
-// ForwardLog passes a plugin's stderr to a log until r ends, and gives its last lines, for the message
+// forwardLog passes a plugin's stderr to a log until r ends, and gives its last lines, for the message
 // of a plugin that ended. Lines of JSON keep their level,
 // message (msg) and attributes, which come in a group named plugin; other lines are warnings. All text is cleaned and
 // bounded; of a flood, what is beyond 50 lines a second is counted and dropped.
-func ForwardLog(r io.Reader, log *slog.Logger) (last []string) {
+func forwardLog(r io.Reader, log *slog.Logger) (last []string) {
 	lines := bufio.NewReaderSize(r, maxLogLine)
 	var pace pace
 	dropped := 0

@@ -90,7 +90,7 @@ func (p *process) start(c HostConfig, host *Identity) (*os.File, error) {
 // reap waits for the end of the process and of everything it started in its group, and removes what was made for it.
 func (p *process) reap(stdout, stderr *os.File, log *slog.Logger) {
 	forwarded := make(chan []string, 1)
-	go func() { forwarded <- ForwardLog(stderr, log) }()
+	go func() { forwarded <- forwardLog(stderr, log) }()
 	p.status = p.cmd.Wait()
 	killGroup(p.cmd)
 	// What left the group may hold the pipes open; it is not waited for.

@@ -56,23 +56,24 @@ func cooling(t *testing.T, command ...string) bcxtest.Plugin {
 	}
 }
 
-func TestGo(t *testing.T) {
+// buildGo builds the example in Go.
+func buildGo(t *testing.T) string {
+	t.Helper()
 	binary := filepath.Join(t.TempDir(), "cooling")
 	if out, err := exec.Command("go", "build", "-o", binary, "./cooling").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	p := cooling(t, binary)
-	bcxtest.Run(t, p)
-	bcxtest.Process(t, p)
+	return binary
 }
 
-// TestJavaScript bundles the plugin and runs it as the appliance would: as one file that is executed itself.
-func TestJavaScript(t *testing.T) {
+// bundleJavaScript bundles the example in JavaScript into its one file, or leaves the test out where that cannot be done.
+func bundleJavaScript(t *testing.T) string {
+	t.Helper()
 	if _, err := exec.LookPath("node"); err != nil {
-		t.Skip("node is missing: install Debian's nodejs and npm, then make setup-test")
+		t.Skip("node is missing: make setup-test installs it")
 	}
 	if _, err := os.Stat("cooling-js/node_modules/esbuild"); err != nil {
-		t.Skip("the packages of cooling-js are missing: make setup-test installs them with npm ci")
+		t.Skip("the packages of cooling-js are missing: make setup-test installs them with npm")
 	}
 	file := filepath.Join(t.TempDir(), "cooling-js")
 	build := exec.Command("node", "build.mjs", file)
@@ -80,7 +81,17 @@ func TestJavaScript(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	p := cooling(t, file)
+	return file
+}
+
+func TestGo(t *testing.T) {
+	p := cooling(t, buildGo(t))
+	bcxtest.Run(t, p)
+	bcxtest.Process(t, p)
+}
+
+func TestJavaScript(t *testing.T) {
+	p := cooling(t, bundleJavaScript(t))
 	bcxtest.Run(t, p)
 	bcxtest.Process(t, p)
 }

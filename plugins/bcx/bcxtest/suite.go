@@ -9,7 +9,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +21,7 @@ import (
 // Plugin is a plugin under test and the calls that show how it behaves.
 type Plugin struct {
 	Host    bcx.HostConfig
+	Start   Starter          // another host than bcx.Host; nil: bcx.Host with the configuration Host
 	Driver  string           // id of the driver under test
 	Config  json.RawMessage  // a configuration that works
 	Secrets driver.SecretMap // what the calls need
@@ -45,13 +46,23 @@ type Case struct {
 	Raw       bool // the arguments go to the plugin as they are, not as the host's positional array
 }
 
+// Started is a plugin that runs, whoever hosts it.
+type Started struct {
+	Driver *driver.Driver                           // the driver under test
+	Conn   func(context.Context) (*bcx.Conn, error) // nil: the host keeps it to itself, and what needs it is left out
+	Health func(context.Context) error              // nil: likewise
+	Close  func()                                   // asks the plugin to stop, and waits for it
+}
+
+// Starter starts the plugin, with additional variables in its environment if the host allows any. It ends with the test.
+type Starter func(t *testing.T, p Plugin, env ...string) Started
+
 // Run runs the suite.
 func Run(t *testing.T, p Plugin) {
-	if p.Host.Logger == nil {
-		p.Host.Logger = slog.New(slog.DiscardHandler)
+	if p.Start == nil {
+		p.Start = onHost
 	}
-	r := &run{Plugin: p}
-	r.start(t, p.Host)
+	r := &run{p, p.Start(t, p)}
 	t.Run("manifest", r.manifest)
 	for _, c := range p.Results {
 		t.Run("result/"+c.Name, func(t *testing.T) { r.check(t, c, p.Secrets) })
@@ -70,25 +81,30 @@ func Run(t *testing.T, p Plugin) {
 // run is a plugin that runs.
 type run struct {
 	Plugin
-	host *bcx.Host
-	d    *driver.Driver
+	Started
 }
 
-func (r *run) start(t *testing.T, c bcx.HostConfig) {
+// onHost starts a plugin on bcx.Host.
+func onHost(t *testing.T, p Plugin, env ...string) Started {
 	t.Helper()
-	r.host = bcx.NewHost(c)
-	drivers, err := r.host.Start(within(t))
+	c := p.Host
+	c.Env = slices.Concat(env, c.Env)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := bcx.NewHost(c)
+	drivers, err := h.Start(within(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = r.host.Close() })
+	t.Cleanup(func() { _ = h.Close() })
 	for _, d := range drivers {
-		if d.ID() == r.Driver {
-			r.d = d
-			return
+		if d.ID() == p.Driver {
+			return Started{Driver: d, Conn: h.Conn, Health: h.Health, Close: func() { _ = h.Close() }}
 		}
 	}
-	t.Fatalf("the plugin serves no driver %s", r.Driver)
+	t.Fatalf("the plugin serves no driver %s", p.Driver)
+	return Started{}
 }
 
 // within bounds a test that should take moments.
@@ -109,10 +125,10 @@ func (r *run) do(c *driver.Context, k Case) (json.RawMessage, error) {
 	if k.Call.Config == nil {
 		k.Call.Config = r.Config
 	}
-	if !k.Raw {
-		return r.d.Invoke(c, k.Call)
+	if !k.Raw || r.Conn == nil {
+		return r.Started.Driver.Invoke(c, k.Call)
 	}
-	conn, err := r.host.Conn(c)
+	conn, err := r.Conn(c)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +136,7 @@ func (r *run) do(c *driver.Context, k Case) (json.RawMessage, error) {
 	for _, name := range r.Secrets.Names() {
 		secrets[name] = r.Secrets[name]
 	}
-	return conn.Invoke(c, bcx.Request{DriverID: r.Driver, Call: k.Call, Secrets: secrets})
+	return conn.Invoke(c, bcx.Request{DriverID: r.Plugin.Driver, Call: k.Call, Secrets: secrets})
 }
 
 func (r *run) check(t *testing.T, k Case, secrets driver.SecretMap) {
@@ -159,7 +175,10 @@ func sameJSON(got []byte, want string) bool {
 }
 
 func (r *run) manifest(t *testing.T) {
-	conn, err := r.host.Conn(within(t))
+	if r.Conn == nil {
+		t.Skip("the host keeps the connection to itself")
+	}
+	conn, err := r.Conn(within(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,9 +191,6 @@ func (r *run) manifest(t *testing.T) {
 	b, _ := json.Marshal(again)
 	if err != nil || !bytes.Equal(a, b) {
 		t.Errorf("Describe changes: %s, then %s (%v)", a, b, err)
-	}
-	if len(r.d.SecretFields()) > 0 && !strings.Contains(string(r.d.Schema()), "x-bc") && !strings.Contains(string(r.d.Schema()), "writeOnly") {
-		t.Error("secret fields are not marked in the schema")
 	}
 }
 
@@ -235,19 +251,26 @@ func (r *run) secrets(t *testing.T) {
 }
 
 func (r *run) validate(t *testing.T) {
-	if err := r.d.ValidateLive(r.context(within(t), r.Secrets), r.Config); err != nil {
+	d := r.Started.Driver
+	if err := d.ValidateLive(r.context(within(t), r.Secrets), r.Config); err != nil {
 		t.Error(err)
 	}
-	conn, err := r.host.Conn(within(t))
+	if issues := d.ValidateConfig(r.Wrong); len(issues) == 0 || issues[0].Pointer != r.WrongAt {
+		t.Errorf("the host finds %v, want an issue at %s", issues, r.WrongAt)
+	}
+	if r.Conn == nil {
+		return
+	}
+	conn, err := r.Conn(within(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	issues, err := conn.Validate(r.context(within(t), nil), r.Driver, r.Wrong, nil)
+	issues, err := conn.Validate(r.context(within(t), nil), r.Plugin.Driver, r.Wrong, nil)
 	if err != nil || len(issues) == 0 || issues[0].Pointer != r.WrongAt || issues[0].Message == "" || issues[0].Code != "" {
 		t.Errorf("the plugin finds %+v (%v), want an issue at %s", issues, err, r.WrongAt)
 	}
-	if _, err := conn.Validate(r.context(within(t), nil), "nobody", r.Config, nil); err != nil {
-		t.Errorf("a driver nobody serves: %v, want an issue", err)
+	if issues, err := conn.Validate(r.context(within(t), nil), "nobody", r.Config, nil); err != nil || len(issues) != 1 {
+		t.Errorf("a driver nobody serves: %v, %v, want an issue", issues, err)
 	}
 }
 
@@ -257,7 +280,7 @@ func (r *run) stream(t *testing.T) {
 	}
 	r.Stream.Config = r.Config
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	s, err := r.d.Stream(r.context(ctx, r.Secrets), r.Stream)
+	s, err := r.Started.Driver.Stream(r.context(ctx, r.Secrets), r.Stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +296,7 @@ func (r *run) stream(t *testing.T) {
 	}
 	bad := r.Stream
 	bad.Operation = "noSuchStream"
-	if _, err := r.d.Stream(r.context(within(t), r.Secrets), bad); code(err) != driver.CodeUnsupported {
+	if _, err := r.Started.Driver.Stream(r.context(within(t), r.Secrets), bad); code(err) != driver.CodeUnsupported {
 		t.Errorf("a stream nobody serves: %v", err)
 	}
 }
@@ -287,18 +310,17 @@ func (r *run) many(t *testing.T) {
 }
 
 func (r *run) health(t *testing.T) {
-	if err := r.host.Health(within(t)); err != nil {
+	if r.Health == nil {
+		t.Skip("the host keeps it to itself")
+	}
+	if err := r.Health(within(t)); err != nil {
 		t.Error(err)
 	}
 	if r.Sick == "" {
 		return
 	}
-	c := r.Plugin.Host
-	c.Env = append([]string{r.Sick}, c.Env...)
-	sick := &run{Plugin: r.Plugin}
-	sick.start(t, c)
-	err := sick.host.Health(within(t))
-	if code(err) != driver.CodeUnavailable || err.Error() == "" {
+	sick := r.Start(t, r.Plugin, r.Sick)
+	if err := sick.Health(within(t)); code(err) != driver.CodeUnavailable || err.Error() == "" {
 		t.Errorf("a sick plugin says %v", err)
 	}
 }
@@ -309,7 +331,7 @@ func (r *run) stop(t *testing.T) {
 	var once sync.Once
 	closed := make(chan struct{})
 	c.OnProgress = func(driver.Progress) {
-		once.Do(func() { go func() { defer close(closed); _ = r.host.Close() }() })
+		once.Do(func() { go func() { defer close(closed); r.Close() }() })
 	}
 	out, err := r.do(c, r.Progress)
 	if err != nil || !sameJSON(out, r.Progress.Want) {
