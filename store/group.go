@@ -116,6 +116,9 @@ func (db *DB) commit(batch []*write) error {
 	if err := tx.tx.Commit(); err != nil {
 		return fmt.Errorf("committing: %w", err)
 	}
+	if tx.macs {
+		db.owners.forget()
+	}
 	return nil
 }
 
@@ -159,13 +162,14 @@ func (db *DB) read(ctx context.Context, do func(tx *txn) error) error {
 
 // txn is a transaction whose statements end with its context.
 type txn struct {
-	ctx context.Context
-	tx  *sql.Tx
+	ctx  context.Context
+	tx   *sql.Tx
+	macs bool // it changed which machine has which MAC
 }
 
 func begin(ctx context.Context, db *sql.DB, readOnly bool) (*txn, error) {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: readOnly})
-	return &txn{ctx, tx}, err
+	return &txn{ctx: ctx, tx: tx}, err
 }
 
 // Exec runs a statement that gives no rows.

@@ -117,6 +117,7 @@ func (db *DB) DeleteMachine(ctx context.Context, id string) error {
 		if _, err := tx.Exec("DELETE FROM workflows WHERE machine_id = ? AND active = 0", m.ID); err != nil {
 			return err
 		}
+		tx.macs = true
 		_, err = tx.Exec("DELETE FROM machines WHERE id = ?", m.ID)
 		return err
 	})
@@ -207,7 +208,7 @@ func indexMachine(tx *txn, m *app.Machine) error {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	for _, s := range []struct {
+	for i, s := range []struct {
 		query string
 		list  any
 	}{
@@ -221,8 +222,12 @@ func indexMachine(tx *txn, m *app.Machine) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(s.query, m.ID, string(list)); err != nil {
+		done, err := tx.Exec(s.query, m.ID, string(list))
+		if err != nil {
 			return err
+		}
+		if n, err := done.RowsAffected(); i < 2 && (n > 0 || err != nil) {
+			tx.macs = true
 		}
 	}
 	return nil

@@ -38,6 +38,7 @@ type DB struct {
 	reader *sql.DB
 	lock   *os.File
 	group  group
+	owners owners
 	once   sync.Once
 
 	maxEvents int // MaxEvents, but in tests

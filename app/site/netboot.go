@@ -241,14 +241,8 @@ func (p port67) kernelArgs(ctx context.Context, m *app.Machine) (string, error) 
 
 // Reservation gives machines of ours their address for good.
 func (p port67) Reservation(ctx context.Context, mac app.MAC) (netboot.Reservation, error) {
-	m, err := p.s.db.MachineByMAC(ctx, mac)
-	if app.CodeOf(err) == app.NotFound {
-		return netboot.Reservation{}, nil
-	}
-	if err != nil {
-		return netboot.Reservation{}, err
-	}
-	return netboot.Reservation{MachineID: m.ID}, nil
+	id, err := p.s.db.OwnerOf(ctx, mac)
+	return netboot.Reservation{MachineID: id}, err
 }
 
 // Discovered keeps an unknown machine for a person to accept.
