@@ -30,7 +30,9 @@ const (
 	account    = "bcd"
 )
 
-// unit keeps the capabilities that sockets need and nothing else (systemd.exec(5)).
+// unit keeps the capabilities that sockets need, and those that give each driver plugin a uid of its own, kill it and hand it
+// its socket's directory; nothing else (systemd.exec(5)). The cgroup is delegated, with bcd in a leaf of it, so that plugins
+// can have their own beside it (systemd.resource-control(5)). Only bcd is told to stop: it stops its plugins in order.
 const unit = `[Unit]
 Description=bcd bare-metal provisioning
 Documentation=https://github.com/better-compute/bcd
@@ -39,12 +41,16 @@ Wants=network-online.target
 
 [Service]
 ExecStart=/usr/local/bin/bcd site --config /etc/bcd/config.toml
+ExecReload=/bin/kill -HUP $MAINPID
+KillMode=mixed
 User=bcd
 Group=bcd
 StateDirectory=bcd
 StateDirectoryMode=0700
-AmbientCapabilities=CAP_NET_BIND_SERVICE CAP_NET_RAW
-CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_NET_RAW
+AmbientCapabilities=CAP_NET_BIND_SERVICE CAP_NET_RAW CAP_SETUID CAP_SETGID CAP_KILL CAP_CHOWN
+CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_NET_RAW CAP_SETUID CAP_SETGID CAP_KILL CAP_CHOWN
+Delegate=yes
+DelegateSubgroup=main
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=yes
@@ -52,7 +58,7 @@ PrivateTmp=yes
 PrivateDevices=yes
 ProtectKernelTunables=yes
 ProtectKernelModules=yes
-ProtectControlGroups=yes
+ProtectControlGroups=no
 RestrictNamespaces=yes
 RestrictSUIDSGID=yes
 LockPersonality=yes
@@ -80,6 +86,18 @@ const config = `# bcd's configuration. Every line is optional; the values shown 
 # console = ":8443"   # HTTPS: browser, API and CLI
 # agent = ":8444"     # HTTPS: machines in the ramdisk
 # boot = ":8080"      # HTTP: boot files and image chunks
+
+[plugins]
+# builtin = "ipmi"    # plugin inside the program; "" runs none
+# dir = ""            # plugins and their pins, such as /usr/local/lib/bcd/plugins; see bcd plugin add
+# cgroup = ""         # /sys/fs/cgroup/system.slice/bcd.service/plugins holds plugins to the limits below
+# memory_max = 0      # bytes for each plugin
+# pids_max = 0        # tasks of each plugin
+# user = ""           # account of all plugins; by default each has a user id of its own
+# privileged = ""     # plugins that run as root and unfiltered, separated by commas
+# sandbox = true      # no new privileges, and a filter of system calls
+# landlock = true     # confinement of the file system, where the kernel can
+# read_paths = []     # what plugins may read besides the system's programs and libraries
 `
 
 // Install puts the binary, account, directories, configuration and unit in place. Running it again changes nothing that is

@@ -62,3 +62,22 @@ func TestUninstallKeepsConfigurationAndData(t *testing.T) {
 		t.Errorf("disabled %d times", n)
 	}
 }
+
+// What plugins need of the unit, and that everything they do not need stays shut.
+func TestUnitLetsPluginsBeConfined(t *testing.T) {
+	values := map[string]string{}
+	for line := range strings.Lines(unit) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			values[key] = value
+		}
+	}
+	const caps = "CAP_NET_BIND_SERVICE CAP_NET_RAW CAP_SETUID CAP_SETGID CAP_KILL CAP_CHOWN"
+	for key, want := range map[string]string{
+		"User": "bcd", "AmbientCapabilities": caps, "CapabilityBoundingSet": caps, "Delegate": "yes", "DelegateSubgroup": "main", "ProtectControlGroups": "no",
+		"KillMode": "mixed", "ExecReload": "/bin/kill -HUP $MAINPID", "NoNewPrivileges": "yes", "RestrictNamespaces": "yes", "ProtectSystem": "strict", "UMask": "0077",
+	} {
+		if values[key] != want {
+			t.Errorf("%s=%s, want %s", key, values[key], want)
+		}
+	}
+}

@@ -30,6 +30,7 @@ type childConfig struct {
 	Boot    string
 	KillAt  string // an instant of killedStore at which the process stands still, for its parent to kill it; "" never
 	Log     string // file; "" discards
+	Plugins string // directory; "" none
 }
 
 // news is one line on an appliance's standard output.
@@ -49,6 +50,9 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if player() {
+		return
+	}
 	if config := os.Getenv(childEnv); config != "" {
 		if err := appliance(config); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -84,6 +88,7 @@ func appliance(config string) error {
 	var f site.File
 	f.Site.Name, f.Site.DataDir = "test", c.Dir
 	f.Listen.Console, f.Listen.Agent, f.Listen.Boot = c.Console, c.Agent, c.Boot
+	f.Plugins.Dir = c.Plugins
 	out := &teller{w: os.Stdout}
 	s, err := site.New(ctx, site.Config{File: f, Version: "test", Log: log,
 		Journal: func(inner workflow.Store) workflow.Store { return killedStore{inner, c.KillAt, out} }})

@@ -19,7 +19,7 @@ func Add(ctx context.Context, dir, name, file string) (Pin, error) {
 	if err := CheckName(name); err != nil {
 		return Pin{}, err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := makeDir(dir); err != nil {
 		return Pin{}, fmt.Errorf("making the plugins directory: %w", err)
 	}
 	if err := checkDir(dir); err != nil {
@@ -37,6 +37,14 @@ func Add(ctx context.Context, dir, name, file string) (Pin, error) {
 		return Pin{}, err
 	}
 	return Repin(ctx, dir, name)
+}
+
+// makeDir makes the plugins directory, if there is none, one that every plugin's uid may read whatever the umask.
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	return errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755))
 }
 
 // Repin pins the file that stands in the directory under a name as it is now.

@@ -63,13 +63,13 @@ func (p *plugin) supervise(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := p.host.clock.Now()
 		why := p.once(ctx, answered)
-		answered()
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(why, errAgain):
 			delay = p.host.cfg.BackOff
 		case isRefusal(why):
 			p.rest(Refused, why, time.Time{})
+			answered()
 			p.pause(ctx, 0)
 			delay = p.host.cfg.BackOff
 		default:
@@ -77,6 +77,7 @@ func (p *plugin) supervise(ctx context.Context) {
 				delay = p.host.cfg.BackOff
 			}
 			p.rest(BackOff, why, p.host.clock.Now().Add(delay))
+			answered()
 			if p.pause(ctx, delay) {
 				delay = p.host.cfg.BackOff
 			} else {

@@ -1,0 +1,238 @@
+package site_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/site"
+	"github.com/better-compute/bcd/plugins/bcx"
+	"github.com/better-compute/bcd/plugins/driver"
+	"github.com/better-compute/bcd/plugins/host"
+	"github.com/better-compute/bcd/plugins/sandbox"
+	"github.com/better-compute/bcd/web/api"
+)
+
+// player makes this test binary what a site with plugins runs of it: the sandbox's shim, or the plugin acme. It reports
+// whether it was one.
+func player() bool {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == sandbox.ShimCommand:
+		os.Exit(sandbox.RunShim(os.Args[2:]))
+	case os.Getenv(bcx.EnvCookie) != "":
+		time.Sleep(slowStart)
+		bcx.Main(bcx.Options{PluginVersion: "1"}, acme())
+	}
+	return false
+}
+
+// slowStart is longer than an appliance takes to take workflows up.
+const slowStart = 700 * time.Millisecond
+
+// acme drives a BMC that is a variable of the plugin.
+func acme() driver.Definition {
+	bmc := &variable{}
+	return driver.Definition{
+		ID: "acme", Version: "1.0.0", RunsOn: driver.RunsOnSite,
+		Config:     []byte(`{"type":"object","required":["address"],"properties":{"address":{"type":"string"}}}`),
+		Implements: map[string]driver.Factory{"power": func(json.RawMessage) (any, error) { return bmc, nil }},
+		RetrySafe:  map[string][]string{"power": {"getPower"}},
+	}
+}
+
+type variable struct {
+	mu sync.Mutex
+	on bool
+}
+
+func (v *variable) GetPower(c *driver.Context) (driver.PowerReading, error) {
+	if p, err := c.Secret("password"); err != nil || p != bmcPassword {
+		return driver.PowerReading{}, driver.Errorf(driver.CodeAuthFailed, "the password is wrong")
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.on {
+		return driver.PowerReading{Power: driver.PowerOn}, nil
+	}
+	return driver.PowerReading{Power: driver.PowerOff}, nil
+}
+
+func (v *variable) SetPower(c *driver.Context, a driver.PowerAction) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.on = a != driver.ActionOff && a != driver.ActionSoft
+	return nil
+}
+
+// withPlugin gives a rig whose appliance has an administrator, and the plugin acme in a directory. Nothing runs.
+func withPlugin(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t, shortDir(t))
+	r.start("")
+	var err error
+	if r.last.http.Jar, err = cookiejar.New(nil); err != nil {
+		t.Fatal(err)
+	}
+	var who api.Whoami
+	r.must(http.MethodPost, "/api/v1/setup", api.SetupInput{Code: r.last.ready.Code, Name: "admin", Password: "a long enough password"}, &who)
+	var token api.NewToken
+	r.must(http.MethodPost, "/api/v1/tokens", api.TokenInput{Name: "test", Permissions: who.Permissions, ExpiresIn: app.Duration(time.Hour)}, &token)
+	r.token = token.Value
+	r.stop()
+	r.cfg.Plugins = shortDir(t)
+	if err := os.Chmod(r.cfg.Plugins, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := host.Add(t.Context(), r.cfg.Plugins, "acme-bmc", os.Args[0]); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// plugin waits until the plugin is as ok says.
+func (r *rig) plugin(ok func(api.Plugin) bool) api.Plugin {
+	r.t.Helper()
+	late := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var l api.List[api.Plugin]
+		r.must(http.MethodGet, "/api/v1/plugins", nil, &l)
+		if len(l.Items) == 1 && ok(l.Items[0]) {
+			return l.Items[0]
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			r.t.Fatalf("the plugins stand at %+v", l.Items)
+		}
+	}
+}
+
+func running(p api.Plugin) bool { return p.State == "running" && p.Serving }
+
+func (r *rig) warnings() (codes []string) {
+	r.t.Helper()
+	var l api.List[api.Warning]
+	r.must(http.MethodGet, "/api/v1/health", nil, &l)
+	for _, w := range l.Items {
+		codes = append(codes, w.Code)
+	}
+	return codes
+}
+
+func TestPluginsOfASite(t *testing.T) {
+	t.Parallel()
+	r := withPlugin(t)
+	r.start("")
+	p := r.plugin(running)
+	if p.PID == 0 || p.UID == nil || p.Memory == 0 || len(p.Drivers) != 1 || p.Drivers[0].ID != "acme" || p.Version != "1" {
+		t.Errorf("the plugin is %+v", p)
+	}
+	var drivers api.List[api.Driver]
+	r.must(http.MethodGet, "/api/v1/drivers?kind=power", nil, &drivers)
+	if !slices.ContainsFunc(drivers.Items, func(d api.Driver) bool { return d.ID == "acme" && d.Source == "acme-bmc" && d.Down == "" }) {
+		t.Errorf("the drivers are %+v", drivers.Items)
+	}
+	if w := r.warnings(); slices.Contains(w, "plugin-down") || slices.Contains(w, "plugin-refused") {
+		t.Errorf("health warns of %v", w)
+	}
+
+	r.must(http.MethodPost, "/api/v1/plugins/acme-bmc/restart", nil, nil)
+	second := r.plugin(func(q api.Plugin) bool { return running(q) && q.PID != p.PID })
+	if second.Restarts != 1 {
+		t.Errorf("after a restart it is %+v", second)
+	}
+
+	// The file is replaced: what runs goes on, a restart is refused, and Health says so until the new one is pinned.
+	file := filepath.Join(r.cfg.Plugins, "acme-bmc")
+	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	if _, err := io.Copy(f, src); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("another build"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(second.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r.plugin(func(q api.Plugin) bool { return q.State == "refused" && strings.Contains(q.Reason, "is pinned") })
+	if w := r.warnings(); !slices.Contains(w, "plugin-refused") {
+		t.Errorf("health warns of %v", w)
+	}
+	if _, err := host.Repin(t.Context(), r.cfg.Plugins, "acme-bmc"); err != nil {
+		t.Fatal(err)
+	}
+	said, err := site.TakeUpPlugins(t.Context(), r.dir, "acme-bmc")
+	if err != nil || said != "the plugin acme-bmc runs and serves acme 1.0.0 (power)" {
+		t.Errorf("taking it up said %q, %v", said, err)
+	}
+	r.plugin(running)
+	if w := r.warnings(); slices.Contains(w, "plugin-refused") {
+		t.Errorf("health warns of %v", w)
+	}
+
+	if err := host.Remove(r.cfg.Plugins, "acme-bmc"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := site.TakeUpPlugins(t.Context(), r.dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	var left api.List[api.Plugin]
+	r.must(http.MethodGet, "/api/v1/plugins", nil, &left)
+	r.must(http.MethodGet, "/api/v1/drivers", nil, &drivers)
+	if len(left.Items) != 0 || slices.ContainsFunc(drivers.Items, func(d api.Driver) bool { return d.ID == "acme" }) {
+		t.Errorf("after its removal there are %+v and %+v", left.Items, drivers.Items)
+	}
+	if _, err := site.TakeUpPlugins(t.Context(), shortDir(t), ""); app.CodeOf(err) != app.Unavailable {
+		t.Errorf("taking up where nothing runs gave %v", err)
+	}
+}
+
+// The appliance dies before a plugin's driver powers a machine on. The next one waits for the plugin, which starts slowly, and
+// the workflow goes on.
+func TestWorkflowWaitsForItsMachinesPlugin(t *testing.T) {
+	t.Parallel()
+	r := withPlugin(t)
+	r.start("before intent on")
+	r.plugin(running)
+	in := api.EnrollInput{Name: "node9", MACs: []app.MAC{"00:00:5e:00:53:99"}, BMC: &api.BMCInput{Driver: "acme", Address: "192.0.2.99",
+		Credentials: &api.Credentials{Username: "admin", Password: bmcPassword}}}
+	r.must(http.MethodPost, "/api/v1/machines", in, nil)
+	id := r.verb("node9", api.Power, api.PowerOptions{Action: "on"})
+	r.await(newsAt)
+	r.kill()
+	r.start("")
+	r.await(newsOver)
+	w := r.workflow(id)
+	if w.State != "done" {
+		t.Errorf("the workflow is %s: %v\n%s", w.State, w.Error, r.journal(id))
+	}
+	if m := r.machine("node9"); m.Power != app.PowerOn {
+		t.Errorf("the machine is %s", m.Power)
+	}
+}
