@@ -131,7 +131,7 @@ func machineLive(c *Console, q *request) error {
 			return "", nil, err
 		}
 		return d.Mark, []fragment{{"state", views.MachineState(d.M)}, {"live", views.MachineNow(d)},
-			{"timeline", views.Timeline(d.Events, "Nothing has happened to this machine yet.")}}, nil
+			{"timeline", views.Timeline(d.Timeline, "Nothing has happened to this machine yet.")}}, nil
 	})
 }
 

@@ -28,11 +28,11 @@ func (q *request) machineData() (views.MachineData, error) {
 	}
 	d.Flows = flows.Items
 	d.Active = shown(m, flows.Items)
-	events, err := with[api.List[app.Event]](q, "events.list", url.Values{"machine": {m.ID}, "limit": {"100"}})
+	seen, err := with[api.Timeline](q, "machines.timeline", url.Values{"limit": {"100"}})
 	if err != nil {
 		return d, err
 	}
-	d.Events = events.Items
+	d.Timeline, d.Verdict = seen.Items, seen.Verdict
 	if err := q.inventory(&d); err != nil {
 		return d, err
 	}
@@ -64,6 +64,26 @@ func (q *request) inventory(d *views.MachineData) error {
 	}
 	d.Inventory, d.Taken = &v, inv.Taken
 	return nil
+}
+
+// timeline shows a machine's timeline, page by page.
+func timeline(c *Console, q *request) error {
+	m, err := ask[*app.Machine](q, "machines.get", nil)
+	if err != nil {
+		return err
+	}
+	v := url.Values{"limit": {"200"}}
+	for _, name := range []string{"kind", "before"} {
+		if s := q.Query.Get(name); s != "" {
+			v.Set(name, s)
+		}
+	}
+	t, err := with[api.Timeline](q, "machines.timeline", v)
+	if err != nil {
+		return err
+	}
+	d := views.TimelineData{M: *m, Items: t.Items, Next: t.Next, Kinds: v.Get("kind"), Before: v.Get("before"), Verdict: t.Verdict}
+	return q.show("Timeline of "+m.Name, "/machines", func(p views.Page) templ.Component { return views.MachineTimeline(p, d) })
 }
 
 // offers adds what the machine's forms offer.

@@ -19,7 +19,7 @@ func machinePages() []Page {
 	out := []Page{
 		get("/machines", machines), post("/machines/batch", batch),
 		get("/machines/enroll", enrollForm), post("/machines/enroll", enroll),
-		get("/machines/{id}", machine), raw(get("/machines/{id}/live", machineLive)),
+		get("/machines/{id}", machine), raw(get("/machines/{id}/live", machineLive)), get("/machines/{id}/timeline", timeline),
 		get("/machines/{id}/deploy", deployForm), get("/machines/{id}/release", releaseForm),
 		post("/machines/{id}/edit", editMachine), post("/machines/{id}/confirm-mac", confirmMAC),
 	}

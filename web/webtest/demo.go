@@ -57,6 +57,7 @@ func Demo(x *Site, wire string) {
 		{Time: now.Add(-40 * time.Second), Kind: "bmc.power", Level: "warn", MachineID: "m-4", Message: "the BMC took 31 s to answer"},
 		{Time: now.Add(-30 * time.Second), Kind: "machine.state", Level: "error", MachineID: "m-4", Message: "commissioning failed: " + wire},
 	}))
+	demoRecords(x, now, wire)
 	x.Health.List = []api.Warning{{Code: "rival-dhcp", Level: "warn", Message: "another DHCP server answers on eno2: 192.0.2.5", WayOut: "switch it off, or turn the subnet off here"}}
 	x.Service.Card = &api.Card{OK: true, SPKI: "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef", PinStatus: "first-use", Vendor: "Contoso", Model: "3500 " + wire, Serial: "437XR1138R2",
 		UUID: "38947555-7742-3448-3784-823347823834", Firmware: "1.45.455b66-rev4", Power: app.PowerOff, MACs: []string{"00:00:5e:00:53:0a"}, Notes: []string{"its clock is 41 s behind"}}
