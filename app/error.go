@@ -3,6 +3,8 @@ package app
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // Code classifies an error for a caller. Each code maps to one HTTP status, in web.
@@ -97,4 +99,34 @@ func CodeOf(err error) Code {
 		return e.Code
 	}
 	return Internal
+}
+
+// Problems lists the Errors joined in err, each once, in the order of their fields. What is not an Error becomes an
+// Internal one.
+func Problems(err error) []*Error {
+	var out []*Error
+	var walk func(error)
+	walk = func(err error) {
+		if err == nil {
+			return
+		}
+		if e, ok := err.(*Error); ok {
+			out = append(out, e)
+			return
+		}
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, one := range many.Unwrap() {
+				walk(one)
+			}
+			return
+		}
+		if e, ok := AsError(err); ok {
+			out = append(out, e)
+			return
+		}
+		out = append(out, Errorf(Internal, "", "%w", err))
+	}
+	walk(err)
+	slices.SortStableFunc(out, func(a, b *Error) int { return strings.Compare(a.Field, b.Field) })
+	return out
 }

@@ -33,36 +33,6 @@ type EventStore interface {
 	ListEvents(ctx context.Context, f EventFilter) ([]Event, error)
 }
 
-// Profile is a hardware profile: what machines of one make share.
-type Profile struct {
-	Name        string             `json:"name"`
-	Description string             `json:"description,omitempty"`
-	Drivers     map[string]Binding `json:"drivers,omitempty"` // by kind; Layer is filled in on resolution
-	KernelArgs  string             `json:"kernelArgs,omitempty"`
-	KexecOK     bool               `json:"kexecProven,omitempty"`
-	Updated     time.Time          `json:"updated"`
-}
-
-// Pool is a named group of machines with a policy.
-type Pool struct {
-	Name            string    `json:"name"`
-	Description     string    `json:"description,omitempty"`
-	HardwareProfile string    `json:"hardwareProfile,omitempty"` // policy.hardwareProfile
-	Updated         time.Time `json:"updated"`
-}
-
-// ProfileStore keeps profiles and pools.
-type ProfileStore interface {
-	PutProfile(ctx context.Context, p *Profile) error
-	Profile(ctx context.Context, name string) (*Profile, error)
-	ListProfiles(ctx context.Context) ([]Profile, error)
-	DeleteProfile(ctx context.Context, name string) error // Conflict while a machine or pool uses it
-	PutPool(ctx context.Context, p *Pool) error
-	Pool(ctx context.Context, name string) (*Pool, error)
-	ListPools(ctx context.Context) ([]Pool, error)
-	DeletePool(ctx context.Context, name string) error
-}
-
 // SettingStore keeps small values by key: the instance id, the setup code's hash, keys' fingerprints.
 type SettingStore interface {
 	Setting(ctx context.Context, key string) (string, error) // "" when unset

@@ -59,7 +59,8 @@ type Machine struct {
 	Profile     string    `json:"hardwareProfile,omitempty"`
 	Note        string    `json:"note,omitempty"`
 
-	Labels   map[string]string  `json:"labels,omitempty"`
+	Labels   map[string]string  `json:"labels,omitempty"`        // its operator's, and below bc.dev/ what its drivers, ramdisk and BMC advertise
+	Ramdisk  map[string]string  `json:"ramdiskLabels,omitempty"` // what the ramdisk that it ran last advertised
 	UUID     UUID               `json:"productUuid,omitempty"`
 	Serial   string             `json:"serial,omitempty"`
 	Vendor   string             `json:"vendor,omitempty"`

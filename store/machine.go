@@ -117,6 +117,9 @@ func (db *DB) DeleteMachine(ctx context.Context, id string) error {
 		if _, err := tx.Exec("DELETE FROM workflows WHERE machine_id = ? AND active = 0", m.ID); err != nil {
 			return err
 		}
+		if _, err := tx.Exec("DELETE FROM bmc_operations WHERE machine_id = ?", m.ID); err != nil {
+			return err
+		}
 		tx.macs = true
 		_, err = tx.Exec("DELETE FROM machines WHERE id = ?", m.ID)
 		return err

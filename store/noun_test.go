@@ -194,7 +194,7 @@ func TestProfilesAndPools(t *testing.T) {
 		t.Errorf("%v, %s", err, cmp.Diff(p, got))
 	}
 	wantCode(t, db.PutProfile(ctx, &app.Profile{Name: "R 640"}), app.InvalidInput, "invalid-field")
-	if err := db.PutPool(ctx, &app.Pool{Name: "web", HardwareProfile: "r640"}); err != nil {
+	if err := db.PutPool(ctx, &app.Pool{Name: "web", Policy: app.PoolPolicy{HardwareProfile: "r640"}}); err != nil {
 		t.Fatal(err)
 	}
 	if e := wantCode(t, db.DeleteProfile(ctx, "r640"), app.Conflict, "profile-in-use"); !strings.Contains(e.Message, "pool web") {

@@ -71,7 +71,7 @@ func (db *DB) PutPool(ctx context.Context, p *app.Pool) error {
 			return err
 		}
 		_, err = tx.Exec(`INSERT INTO pools (name, profile, doc) VALUES (?, ?, ?)
-			ON CONFLICT (name) DO UPDATE SET profile = excluded.profile, doc = excluded.doc`, next.Name, next.HardwareProfile, doc)
+			ON CONFLICT (name) DO UPDATE SET profile = excluded.profile, doc = excluded.doc`, next.Name, next.Policy.HardwareProfile, doc)
 		if err == nil {
 			*p = next
 		}

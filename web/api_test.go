@@ -79,7 +79,7 @@ func TestWritesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		{"name with a script", "POST", "/api/v1/machines", `{"name":"<img src=x>","macs":["00:00:5e:00:53:01"]}`, 422, "name"},
 		{"nothing identifies it", "POST", "/api/v1/machines", `{"name":"a"}`, 422, "bmc"},
 		{"login twice", "POST", "/api/v1/machines", `{"name":"a","bmc":{"driver":"redfish","address":"x","credentialsRef":"secret://root/x","credentials":{"username":"u","password":"p"}}}`, 422, "bmc.credentials"},
-		{"vault", "POST", "/api/v1/machines", `{"name":"a","bmc":{"driver":"redfish","address":"x","credentialsRef":"vault://kv/x"}}`, 422, "bmc.credentialsRef"},
+		{"vault", "POST", "/api/v1/machines", `{"name":"a","bmc":{"driver":"redfish","address":"x","credentialsRef":"vault://kv"}}`, 422, "bmc.credentialsRef"},
 		{"pin", "POST", "/api/v1/machines", `{"name":"a","bmc":{"driver":"redfish","address":"x","credentialsRef":"secret://root/x","tlsSpkiSha256":"abcd"}}`, 422, "bmc.tlsSpkiSha256"},
 		{"batch of everything", "POST", "/api/v1/machines/actions/release", `{"filter":{}}`, 422, "filter"},
 		{"batch of nothing", "POST", "/api/v1/machines/actions/release", `{}`, 422, "ids"},

@@ -81,7 +81,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{"POST", "/api/v1/subnets", "", `{"cidr":"203.0.113.0/24"}`},
 		{"POST", "/api/v1/users", "", `{"name":"bob","password":"correct horse","role":"viewer"}`},
 		{"POST", "/api/v1/tokens", "", `{"name":"ci","permissions":["compute:machines:read"],"expiresIn":"1h"}`},
-		{"PUT", "/api/v1/pools/b", "/api/v1/pools/{name}", `{"hardwareProfile":"r640"}`},
+		{"PUT", "/api/v1/pools/b", "/api/v1/pools/{name}", `{"policy":{"hardwareProfile":"r640"}}`},
 		{"PATCH", "/api/v1/settings", "", `{"siteName":"x"}`},
 		{"GET", "/api/v1/machines", "", ""}, {"GET", "/api/v1/machines/m-1", "/api/v1/machines/{id}", ""}, {"GET", "/api/v1/machines/m-1/inventory", "/api/v1/machines/{id}/inventory", ""},
 		{"GET", "/api/v1/discoveries", "", ""}, {"GET", "/api/v1/images", "", ""}, {"GET", "/api/v1/images/debian-12", "/api/v1/images/{id}", ""},

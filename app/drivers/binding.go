@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -35,10 +36,39 @@ func InputOf(m *app.Machine) Input {
 	in := Input{BMC: m.BMC, Profile: m.Profile, Pool: m.Pool, Overrides: map[string]app.Binding{}}
 	for kind, b := range m.Drivers {
 		if b.Layer == LayerMachine {
-			in.Overrides[kind] = b
+			in.Overrides[kind] = own(m.BMC, b)
 		}
 	}
 	return in
+}
+
+// own is a machine's own binding as its operator gave it: without the connection facts that were filled in.
+func own(bmc *app.BMC, b app.Binding) app.Binding {
+	if bmc == nil || b.Driver != bmc.Driver {
+		return b
+	}
+	if filled, err := connection(bmc); err == nil && jsonEqual(filled, b.Config) {
+		b.Config = nil
+	}
+	return b
+}
+
+// Overrides are the bindings of a machine's own layer, as its operator gave them.
+func Overrides(m *app.Machine) map[string]app.Binding { return InputOf(m).Overrides }
+
+// jsonEqual compares two JSON values, whatever their members' order and spacing.
+func jsonEqual(a, b json.RawMessage) bool {
+	var x, y any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return string(a) == string(b)
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+// ProfileFor is the hardware profile that applies to a machine: the one named for it, else its pool's; nil when there is
+// none.
+func (r *Registry) ProfileFor(ctx context.Context, m *app.Machine) (*app.Profile, error) {
+	return r.profileOf(ctx, Input{Profile: m.Profile, Pool: m.Pool})
 }
 
 // Resolved is what Resolve gives.
@@ -51,12 +81,17 @@ type Resolved struct {
 // Resolve builds the bindings of a machine in three layers, each replacing driver and configuration of the kinds below
 // it, and checks every one against the registry. The first mistake is returned, with the field at fault.
 func (r *Registry) Resolve(ctx context.Context, in Input) (Resolved, error) {
-	out := Resolved{Bindings: map[string]app.Binding{}}
-	if err := r.bindBMC(in.BMC, out.Bindings); err != nil {
-		return out, err
-	}
 	profile, err := r.profileOf(ctx, in)
 	if err != nil {
+		return Resolved{}, err
+	}
+	return r.resolve(in, profile)
+}
+
+// resolve is Resolve with a hardware profile that may not be stored; nil: none.
+func (r *Registry) resolve(in Input, profile *app.Profile) (Resolved, error) {
+	out := Resolved{Bindings: map[string]app.Binding{}}
+	if err := r.bindBMC(in.BMC, out.Bindings); err != nil {
 		return out, err
 	}
 	if profile != nil {
@@ -144,7 +179,7 @@ func (r *Registry) profileOf(ctx context.Context, in Input) (*app.Profile, error
 			return nil, err
 		}
 		if name == "" {
-			name, field = pool.HardwareProfile, "pool"
+			name, field = pool.Policy.HardwareProfile, "pool"
 		}
 	}
 	if name == "" {
@@ -163,13 +198,13 @@ func bindLayer(bmc *app.BMC, layer string, over, into map[string]app.Binding) er
 		b := over[kind]
 		b.Layer = layer
 		switch {
-		case !slices.Contains(bmcKinds, kind):
 		case isEmpty(b.Config) && bmc != nil && b.Driver == bmc.Driver:
 			config, err := connection(bmc) // a bare id of the BMC's driver keeps the connection facts
 			if err != nil {
 				return err
 			}
 			b.Config = config
+		case !slices.Contains(bmcKinds, kind):
 		case addressOf(b.Config) == "":
 			return app.Invalid("drivers."+kind+".config", "the driver %q needs an address of its own", b.Driver).
 				Do(`give {"driver": %q, "config": {"address": "..."}}`, b.Driver)
@@ -193,6 +228,11 @@ func addressOf(config json.RawMessage) string {
 // check validates one binding against the registry: the driver exists, implements the kind, accepts the configuration,
 // and every secret reference stands in a field declared secret. A driver that is down gives a warning.
 func (r *Registry) check(kind string, b app.Binding) (warning string, err error) {
+	return r.checkBinding(kind, b, true)
+}
+
+// checkBinding is check; without whole the configuration may still be filled in, so an empty one is let through.
+func (r *Registry) checkBinding(kind string, b app.Binding, whole bool) (warning string, err error) {
 	field := "drivers." + kind
 	e := r.active(b.Driver)
 	if e == nil {
@@ -201,7 +241,7 @@ func (r *Registry) check(kind string, b app.Binding) (warning string, err error)
 	if !e.driver.Has(kind) {
 		return "", app.Invalid(field+".driver", "the driver %q does not serve %s", b.Driver, kind).Do("choose one of: %s", r.choices(kind))
 	}
-	if issues := e.driver.ValidateConfig(b.Config); len(issues) > 0 {
+	if issues := e.driver.ValidateConfig(b.Config); len(issues) > 0 && (whole || !isEmpty(b.Config)) {
 		return "", configError(field+".config", b.Driver, issues)
 	}
 	if name := undeclaredReference(b.Config, e.driver.SecretFields()); name != "" {

@@ -133,7 +133,7 @@ func newRegistry(t testing.TB, f *fakeBMC) *Registry {
 				"rack":   {Name: "rack", Drivers: map[string]app.Binding{"boot": {Driver: "ipxe"}, "power": {Driver: "redfish"}}},
 				"broken": {Name: "broken", Drivers: map[string]app.Binding{"boot": {Driver: "nothing"}}},
 			},
-			pools: map[string]app.Pool{"gpu": {Name: "gpu", HardwareProfile: "rack"}, "plain": {Name: "plain"}},
+			pools: map[string]app.Pool{"gpu": {Name: "gpu", Policy: app.PoolPolicy{HardwareProfile: "rack"}}, "plain": {Name: "plain"}},
 		},
 		LookupIP: func(context.Context, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("192.0.2.77")}, nil

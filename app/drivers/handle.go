@@ -47,6 +47,7 @@ func (h *Handle) bind(ctx context.Context, kind string) (*bound, error) {
 
 // bindTo finds the driver of a binding and opens its secrets.
 func (h *Handle) bindTo(ctx context.Context, kind string, b app.Binding) (*bound, error) {
+	ctx = h.use(ctx)
 	e := h.r.active(b.Driver)
 	switch {
 	case e == nil:
@@ -114,8 +115,11 @@ func (r *Registry) invoke(ctx context.Context, b *bound, c driver.Call, o Option
 
 // inLane runs f when the BMC's turn comes, bounded in time, and words its error for people.
 func (r *Registry) inLane(ctx context.Context, b *bound, doing string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.CallTimeout)
-	defer cancel()
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.cfg.CallTimeout)
+		defer cancel()
+	}
 	if b.lane != "" {
 		inner, leave, err := r.lanes.enter(ctx, b.lane, doing)
 		if err != nil {
@@ -179,8 +183,8 @@ func decode[T any](op string, raw json.RawMessage) (T, error) {
 	return v, nil
 }
 
-// call invokes with positional arguments and decodes the result.
-func call[T any](ctx context.Context, h *Handle, kind, op string, args ...any) (T, error) {
+// call operates on the BMC, under a command, with positional arguments and decodes the result.
+func call[T any](ctx context.Context, h *Handle, command, kind, op string, args ...any) (T, error) {
 	var zero T
 	if args == nil {
 		args = []any{}
@@ -189,7 +193,7 @@ func call[T any](ctx context.Context, h *Handle, kind, op string, args ...any) (
 	if err != nil {
 		return zero, app.Invalid(kind+"."+op, "the arguments cannot be written as JSON")
 	}
-	raw, err := h.Invoke(ctx, kind, op, a)
+	raw, err := h.operate(ctx, command, kind, op, a, nil)
 	if err != nil {
 		return zero, err
 	}

@@ -25,7 +25,7 @@ func (h *Handle) Power() Power { return Power{h} }
 
 // Get reads the power state; unknown comes with a reason.
 func (p Power) Get(ctx context.Context) (driver.PowerReading, error) {
-	r, err := call[driver.PowerReading](ctx, p.h, "power", "getPower")
+	r, err := call[driver.PowerReading](ctx, p.h, CommandQuery, "power", "getPower")
 	if err == nil && r.Power != driver.PowerOn && r.Power != driver.PowerOff {
 		if r.Reason == "" {
 			r.Reason = fmt.Sprintf("the driver says %.40q", r.Power)
@@ -37,7 +37,7 @@ func (p Power) Get(ctx context.Context) (driver.PowerReading, error) {
 
 // Set changes the power and returns when the BMC reads back the end of it.
 func (p Power) Set(ctx context.Context, action driver.PowerAction) error {
-	_, err := call[none](ctx, p.h, "power", "setPower", action)
+	_, err := call[none](ctx, p.h, CommandPower, "power", "setPower", action)
 	return err
 }
 
@@ -49,33 +49,27 @@ func (h *Handle) Management() Management { return Management{h} }
 
 // SetBootDevice sets what the machine boots next and returns when it reads back.
 func (m Management) SetBootDevice(ctx context.Context, d driver.BootDevice, o driver.BootOptions) (driver.BootResult, error) {
-	return call[driver.BootResult](ctx, m.h, "management", "setBootDevice", d, o)
+	return call[driver.BootResult](ctx, m.h, CommandBoot, "management", "setBootDevice", d, o)
 }
 
 // Rotate changes the password of the BMC account, username "" for the one in use. Storing the new password is the
 // caller's part. It works only with a credential in this site's own store.
 func (m Management) Rotate(ctx context.Context, newPassword, username string) error {
-	const kind, op = "management", "rotateCredential"
 	if m.h.m.BMC == nil || !strings.HasPrefix(m.h.m.BMC.CredentialRef, "secret://") {
 		return app.Errorf(app.Unsupported, "rotation-unsupported", "only a credential stored here can be rotated").
 			Do("rotate it where it is kept")
 	}
-	b, err := m.h.bind(ctx, kind)
-	if err != nil {
-		return Error(err)
-	}
-	b.secrets["newPassword"] = newPassword // a secret, so never an argument
 	args, err := json.Marshal([]any{nil, driver.RotateOptions{Username: username}})
 	if err != nil {
 		return err
 	}
-	_, err = m.h.r.invoke(ctx, b, driver.Call{Kind: kind, Operation: op, Config: b.config, Args: args}, m.h.o)
+	_, err = m.h.operate(ctx, CommandRotate, "management", "rotateCredential", args, driver.SecretMap{"newPassword": newPassword})
 	return err
 }
 
 // Inspect reads what the BMC says about the machine, out of band.
 func (h *Handle) Inspect(ctx context.Context) (driver.Inventory, error) {
-	return call[driver.Inventory](ctx, h, "inspect", "inspect")
+	return call[driver.Inventory](ctx, h, CommandQuery, "inspect", "inspect")
 }
 
 // VirtualMedia is the machine's virtual drive.
@@ -86,14 +80,35 @@ func (h *Handle) VirtualMedia() VirtualMedia { return VirtualMedia{h} }
 
 // Insert puts an image, an http or https URL, into the drive.
 func (v VirtualMedia) Insert(ctx context.Context, iso string) error {
-	_, err := call[none](ctx, v.h, "virtual-media", "insert", iso)
+	_, err := call[none](ctx, v.h, CommandBoot, "virtual-media", "insert", iso)
 	return err
 }
 
 // Eject empties the drive.
 func (v VirtualMedia) Eject(ctx context.Context) error {
-	_, err := call[none](ctx, v.h, "virtual-media", "eject")
+	_, err := call[none](ctx, v.h, CommandBoot, "virtual-media", "eject")
 	return err
+}
+
+// Query asks the BMC by an operation that only looks, one of Queries.
+func (h *Handle) Query(ctx context.Context, operation string) (json.RawMessage, error) {
+	kind, op, _ := strings.Cut(operation, ".")
+	return h.operate(ctx, CommandQuery, kind, op, json.RawMessage("[]"), nil)
+}
+
+// ApplyBIOS changes firmware settings.
+func (h *Handle) ApplyBIOS(ctx context.Context, settings map[string]any) (driver.BIOSResult, error) {
+	return call[driver.BIOSResult](ctx, h, CommandConfig, "bios", "applySettings", settings)
+}
+
+// ApplyRAID makes the volumes of a layout, destroying what they hold, and gives the layout as it reads back.
+func (h *Handle) ApplyRAID(ctx context.Context, layout driver.RAIDLayout) (driver.RAIDLayout, error) {
+	return call[driver.RAIDLayout](ctx, h, CommandConfig, "raid", "applyLayout", layout)
+}
+
+// UpdateFirmware brings a component to an image.
+func (h *Handle) UpdateFirmware(ctx context.Context, component string, image driver.FirmwareImage) (driver.FirmwareResult, error) {
+	return call[driver.FirmwareResult](ctx, h, CommandFirmware, "firmware", "update", component, image)
 }
 
 // Console opens the machine's serial console.

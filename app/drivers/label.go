@@ -1,8 +1,10 @@
 package drivers
 
 import (
+	"encoding/json"
 	"maps"
 	"regexp"
+	"strings"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/plugins/driver"
@@ -46,19 +48,29 @@ func (r *Registry) SiteLabels() map[string]string {
 	return out
 }
 
-// MachineLabels are those of a machine's bound drivers and of its capability card, which may be nil. They replace every
-// such label that the machine had, so that what is no longer advertised goes.
-func (r *Registry) MachineLabels(m *app.Machine, card *driver.Card) map[string]string {
+// Label puts the labels on a machine that it carries now: its operator's own, and those of its bound drivers, of the
+// ramdisk that it ran last and of its capability card. Reserved ones that nobody advertises any more go.
+func (r *Registry) Label(m *app.Machine) {
 	out := map[string]string{}
+	for k, v := range m.Labels {
+		if !strings.HasPrefix(k, LabelPrefix) {
+			out[k] = v
+		}
+	}
 	for _, b := range m.Drivers {
 		if d, err := r.Driver(b.Driver); err == nil {
 			maps.Copy(out, Labels(d))
 		}
 	}
-	if card != nil {
-		maps.Copy(out, cardLabels(card))
+	maps.Copy(out, m.Ramdisk)
+	var card driver.Card
+	if len(m.Card) > 0 && json.Unmarshal(m.Card, &card) == nil {
+		maps.Copy(out, cardLabels(&card))
 	}
-	return out
+	m.Labels = nil
+	if len(out) > 0 {
+		m.Labels = out
+	}
 }
 
 // cardLabels name what a probe found.

@@ -2,6 +2,7 @@ package drivers
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +51,13 @@ func TestRedfishFromProbeToPower(t *testing.T) {
 	}
 	b.SPKI = card.SPKI
 	m := enrolled(t, r, Input{BMC: &b})
-	if labels := r.MachineLabels(m, &card); labels["bc.dev/cap.boot-override"] != "1" || labels["bc.dev/driver.redfish"] != redfish.Version {
+	raw, err := json.Marshal(card)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Card = raw
+	r.Label(m)
+	if labels := m.Labels; labels["bc.dev/cap.boot-override"] != "1" || labels["bc.dev/driver.redfish"] != redfish.Version {
 		t.Errorf("labels %v", labels)
 	}
 	w := r.For(m, Options{Key: "wf:1:off#0"}).Hardware()

@@ -37,8 +37,12 @@ type Config struct {
 	BMCDrivers map[string][]string
 	// LookupIP resolves a BMC's host name, so that its addresses are known to IsBMC; nil: the system's resolver.
 	LookupIP func(ctx context.Context, host string) ([]netip.Addr, error)
-	// CallTimeout bounds a call whose context has no earlier deadline; default 10 min.
+	// CallTimeout bounds a call whose context has no deadline of its own; default 10 min.
 	CallTimeout time.Duration
+	Journal     app.BMCOperationStore // journals operations on BMCs; nil: nothing is written down
+	Record      func(app.Event)       // takes changes on BMCs for the timeline; nil: none
+	Changed     func(id string)       // told after a driver came, went, rose or fell; nil: nobody
+	Now         func() time.Time      // nil: time.Now
 }
 
 // Registry holds the drivers of this process. It is safe for concurrent use.
@@ -73,7 +77,26 @@ func New(cfg Config) *Registry {
 	if cfg.CallTimeout <= 0 {
 		cfg.CallTimeout = 10 * time.Minute
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	return &Registry{cfg: cfg, log: cfg.Logger, entries: map[string]*entry{}, picks: map[string]string{}}
+}
+
+// changed tells whoever checks bindings. mu must not be held.
+func (r *Registry) changed(id string) {
+	if r.cfg.Changed != nil {
+		r.cfg.Changed(id)
+	}
+}
+
+// idsLocked are the ids of all drivers. mu must be held.
+func (r *Registry) idsLocked() map[string]bool {
+	ids := map[string]bool{}
+	for _, e := range r.entries {
+		ids[e.driver.ID()] = true
+	}
+	return ids
 }
 
 func keyOf(d *driver.Driver) string { return d.ID() + "@" + d.Version() }
@@ -81,6 +104,14 @@ func keyOf(d *driver.Driver) string { return d.ID() + "@" + d.Version() }
 // Register adds a driver. plugin is the name of the plugin that serves it, or "" for a built-in one. A second driver of
 // the same id and version, and a plugin's driver with the id of a built-in one, are INVALID_CONFIG.
 func (r *Registry) Register(d *driver.Driver, plugin string) error {
+	err := r.register(d, plugin)
+	if err == nil {
+		r.changed(d.ID())
+	}
+	return err
+}
+
+func (r *Registry) register(d *driver.Driver, plugin string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, taken := r.entries[keyOf(d)]; taken {
@@ -100,34 +131,43 @@ func (r *Registry) Register(d *driver.Driver, plugin string) error {
 // Unregister removes a driver, when its plugin was removed.
 func (r *Registry) Unregister(id, version string) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	delete(r.entries, id+"@"+version)
 	if r.picks[id] == version {
 		delete(r.picks, id)
 	}
+	r.mu.Unlock()
+	r.changed(id)
 }
 
 // SetUp says whether the plugin behind a driver runs; reason tells why not. A driver that is down stays registered.
 func (r *Registry) SetUp(id, version string, up bool, reason string) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e := r.entries[id+"@"+version]; e != nil {
+	e := r.entries[id+"@"+version]
+	news := e != nil && e.up != up
+	if e != nil {
 		e.up, e.reason = up, reason
+	}
+	r.mu.Unlock()
+	if news {
+		r.changed(id)
 	}
 }
 
 // Pick makes a version of a driver the active one; "" goes back to the highest.
 func (r *Registry) Pick(id, version string) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if version == "" {
+	known := r.entries[id+"@"+version] != nil
+	switch {
+	case version == "":
 		delete(r.picks, id)
-		return nil
+	case known:
+		r.picks[id] = version
 	}
-	if r.entries[id+"@"+version] == nil {
+	r.mu.Unlock()
+	if version != "" && !known {
 		return app.Missing("driver", id+"@"+version)
 	}
-	r.picks[id] = version
+	r.changed(id)
 	return nil
 }
 

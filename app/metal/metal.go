@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/drivers"
 	"github.com/better-compute/bcd/app/workflow"
 )
 
@@ -36,6 +37,8 @@ type Ports struct {
 	Agents   app.AgentStore
 	Boots    Boots
 	Flows    Flows
+	// Drivers makes a machine's drivers callable, plans calls of them and knows which hardware profile applies.
+	Drivers *drivers.Registry
 	// Hardware binds a machine's drivers; key is the idempotency key of the attempt.
 	Hardware func(ctx context.Context, m *app.Machine, key string) (Hardware, error)
 	// Supports refuses, with UNSUPPORTED, a verb whose BMC operations no driver of the machine serves.

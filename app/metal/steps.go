@@ -59,6 +59,9 @@ func (p *Ports) Register() {
 	p.Flows.Register(workflow.Kind{Name: KindPermit, Budget: time.Minute, Run: p.runPermit})
 	p.Flows.Register(workflow.Kind{Name: KindRevoke, Budget: time.Minute, Run: p.runRevoke})
 	p.Flows.Register(workflow.Kind{Name: KindAwaitUp, Budget: AgentUp, Run: p.runAwaitUp})
+	p.Flows.Register(workflow.Kind{Name: KindMediaInsert, Budget: BMCCall, Run: p.runMedia})
+	p.Flows.Register(workflow.Kind{Name: KindMediaEject, Budget: BMCCall, Run: p.runMedia})
+	p.Flows.Register(workflow.Kind{Name: agentv1.KindDriverInvoke, Budget: invokeBudget, Run: p.runInvoke, Prepare: p.prepareInvoke})
 	for _, k := range []struct {
 		name   string
 		budget time.Duration

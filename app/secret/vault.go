@@ -33,6 +33,15 @@ type Config struct {
 	Store   app.SecretStore                  // required
 	Now     func() time.Time                 // default time.Now
 	Env     func(name string) (string, bool) // default os.LookupEnv
+	KV      *KV                              // opens vault:// references; nil: there is no such server
+	Audit   func(Fetch)                      // told of each reference that was opened or refused; nil: nobody
+}
+
+// Fetch is one reference that somebody wanted opened.
+type Fetch struct {
+	Ref string
+	Use Use
+	Err error
 }
 
 // Vault stores and opens secrets. It is safe for concurrent use.
@@ -41,6 +50,8 @@ type Vault struct {
 	store app.SecretStore
 	now   func() time.Time
 	env   func(string) (string, bool)
+	kv    *KV
+	audit func(Fetch)
 
 	mu   sync.RWMutex // protects keys; held for writing over a rotation
 	keys *ring
@@ -58,7 +69,7 @@ func Open(c Config) (*Vault, error) {
 	if c.Env == nil {
 		c.Env = os.LookupEnv
 	}
-	return &Vault{path: c.KeyFile, store: c.Store, now: c.Now, env: c.Env, keys: keys}, nil
+	return &Vault{path: c.KeyFile, store: c.Store, now: c.Now, env: c.Env, kv: c.KV, audit: c.Audit, keys: keys}, nil
 }
 
 // Ref is the reference to a stored secret.
@@ -81,12 +92,13 @@ func ValidRef(ref string) error {
 	case strings.HasPrefix(ref, schemeEnv) && envRE.MatchString(strings.TrimPrefix(ref, schemeEnv)):
 		return nil
 	case strings.HasPrefix(ref, schemeVault):
-		return app.Errorf(app.Unsupported, "vault-unsupported", "vault:// references are not in this build").
-			Do("store the secret here and refer to it as %s", schemeStore+tenant+"NAME")
+		if _, ok := parseKVRef(ref); ok {
+			return nil
+		}
 	}
 	// The input is not quoted: a password pasted into the wrong field must not reach a log.
 	return app.Invalid("credentials", "is not a reference to a secret").
-		Do("write %sNAME or %s%sNAME", schemeStore+tenant, schemeEnv, envPrefix)
+		Do("write %sNAME, %s%sNAME or %sMOUNT/PATH#FIELD", schemeStore+tenant, schemeEnv, envPrefix, schemeVault)
 }
 
 // Put seals a value under a name, replacing what was there.
@@ -126,10 +138,24 @@ func (v *Vault) Get(ctx context.Context, name string) (Value, error) {
 	return decode(plain)
 }
 
-// Resolve opens what a reference names.
+// Resolve opens what a reference names, for the use that the context carries.
 func (v *Vault) Resolve(ctx context.Context, ref string) (Value, error) {
 	if err := ValidRef(ref); err != nil {
 		return Value{}, err
+	}
+	value, err := v.resolve(ctx, ref)
+	if v.audit != nil {
+		v.audit(Fetch{ref, useOf(ctx), err})
+	}
+	return value, err
+}
+
+func (v *Vault) resolve(ctx context.Context, ref string) (Value, error) {
+	if r, ok := parseKVRef(ref); ok && strings.HasPrefix(ref, schemeVault) {
+		if v.kv == nil {
+			return Value{}, app.Errorf(app.InvalidConfig, "vault-not-configured", "no server is configured for %s references", schemeVault).Do("add a [vault] section to config.toml and restart bcd")
+		}
+		return v.kv.read(ctx, r)
 	}
 	if name, ok := strings.CutPrefix(ref, schemeStore+tenant); ok {
 		return v.Get(ctx, name)

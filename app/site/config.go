@@ -11,6 +11,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/host"
+	"github.com/better-compute/bcd/web/api"
 )
 
 // File is config.toml. Every key is optional.
@@ -18,6 +19,9 @@ type File struct {
 	Site struct {
 		Name    string `toml:"name"`
 		DataDir string `toml:"data_dir"`
+		// DestructiveBatch is how many machines one operator may do something to at once that cannot be taken back; more
+		// wait for a second one.
+		DestructiveBatch int `toml:"destructive_batch"`
 	} `toml:"site"`
 	Listen struct {
 		Console string `toml:"console"` // HTTPS: browser, API, CLI
@@ -29,6 +33,7 @@ type File struct {
 		Ramdisk string `toml:"ramdisk"` // directory with another ramdisk than the built-in one
 	} `toml:"netboot"`
 	BMCDrivers map[string][]string `toml:"bmc_drivers"`
+	Vault      VaultFile           `toml:"vault"`
 	Plugins    PluginsFile         `toml:"plugins"`
 }
 
@@ -80,6 +85,10 @@ func (f *File) Validate() error {
 	if err := app.ValidName("site.name", f.Site.Name); err != nil {
 		errs = append(errs, err)
 	}
+	if f.Site.DestructiveBatch < 0 || f.Site.DestructiveBatch > 1000 {
+		errs = append(errs, app.Errorf(app.InvalidConfig, "bad-config", "is not between 1 and 1000").At("site.destructive_batch").Do("leave it out for %d", api.DefaultDestructiveBatch))
+	}
+	errs = append(errs, f.Vault.validate())
 	for key, addr := range map[string]string{"listen.console": f.Listen.Console, "listen.agent": f.Listen.Agent, "listen.boot": f.Listen.Boot} {
 		if _, err := port(addr); err != nil {
 			errs = append(errs, app.Errorf(app.InvalidConfig, "bad-address", "%q is not an address to listen on", addr).At(key).Do("write it as :8443 or 192.0.2.1:8443"))

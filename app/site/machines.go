@@ -99,7 +99,7 @@ func (inRamdisk) Inspect(*driver.Context) (driver.Inventory, error) {
 // wireMachines makes the verbs.
 func (s *Site) wireMachines(context.Context) error {
 	s.ports = &metal.Ports{
-		Machines: s.db, Agents: s.db, Boots: boots{s.agents, s.recorder.Record}, Flows: s.engine, Now: now,
+		Machines: s.db, Agents: s.db, Boots: boots{s.agents, s.recorder.Record}, Flows: s.engine, Drivers: s.registry, Now: now,
 		Hardware: func(_ context.Context, m *app.Machine, key string) (metal.Hardware, error) {
 			return timed{s.registry.For(m, drivers.Options{Key: key}).Hardware(), s.recorder.Record, m}, nil
 		},
@@ -116,14 +116,14 @@ func (s *Site) wireMachines(context.Context) error {
 	s.service = &service{
 		ports: s.ports, db: s.db, flows: s.engine, record: s.emit, claim: s.claim, untold: s.recorder.Forget, now: now, probe: s.probe, halt: s.halt, forget: s.forget,
 		enroll: enroll.New(s.ports, enroll.Config{
-			Profiles: s.db, Network: s.db, Seal: s.seal, Forget: s.unseal, Bind: s.bind,
+			Network: s.db, Seal: s.seal, Forget: s.unseal, Bind: s.bind,
 			Probe: func(ctx context.Context, b app.BMC) (driver.Card, error) {
 				return s.registry.Probe(ctx, drivers.ProbeInput{BMC: b})
 			},
 		}),
 		commission: commission.New(s.ports),
 		deploy: deploy.New(s.ports, deploy.Config{
-			Images: s.db, Profiles: s.db, IndexPath: catalog.IndexPath,
+			Images: s.db, IndexPath: catalog.IndexPath,
 			PhoneHome: func(ctx context.Context, m *app.Machine, workflow string) (string, error) {
 				a, err := s.address(m)
 				if err != nil {
@@ -132,18 +132,9 @@ func (s *Site) wireMachines(context.Context) error {
 				return s.home.url(ctx, m, workflow, s.netboot.URL(a, ""))
 			},
 		}),
-		release: release.New(s.ports), rescue: rescue.New(s.ports), power: power.New(s.ports),
+		release: release.New(s.ports), rescue: rescue.New(s.ports), power: power.New(s.ports), rotate: s.rotations(), query: s.query,
 	}
 	return nil
-}
-
-func (s *Site) bind(ctx context.Context, m *app.Machine, p *app.Profile, own map[string]app.Binding) (map[string]app.Binding, error) {
-	in := drivers.Input{BMC: m.BMC, Pool: m.Pool, Overrides: own}
-	if p != nil {
-		in.Profile = p.Name
-	}
-	r, err := s.registry.Resolve(ctx, in)
-	return r.Bindings, err
 }
 
 func (s *Site) seal(ctx context.Context, name string, c enroll.Credentials) (string, error) {

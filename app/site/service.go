@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/better-compute/bcd/app/metal/power"
 	"github.com/better-compute/bcd/app/metal/release"
 	"github.com/better-compute/bcd/app/metal/rescue"
+	"github.com/better-compute/bcd/app/metal/rotate"
 	"github.com/better-compute/bcd/app/workflow"
 	"github.com/better-compute/bcd/web/api"
 )
@@ -28,6 +30,8 @@ type service struct {
 	release    *release.Verbs
 	rescue     *rescue.Verbs
 	power      *power.Verbs
+	rotate     *rotate.Verbs
+	query      func(ctx context.Context, m *app.Machine, operation string) (json.RawMessage, error)
 	probe      func(ctx context.Context, in api.BMCInput) (*api.Card, error)
 	halt       func(m *app.Machine)                            // ends all traffic to a machine's BMC, running and waiting
 	forget     func(ctx context.Context, m *app.Machine) error // sessions and credential of a machine that is gone
@@ -53,7 +57,7 @@ func (s *service) say(actor, kind string, m *app.Machine, format string, args ..
 }
 
 func input(in api.EnrollInput) enroll.Input {
-	out := enroll.Input{Name: in.Name, Pool: in.Pool, Profile: in.Profile, Drivers: in.Drivers, MACs: in.MACs, UUID: in.ProductUUID, Labels: in.Labels, Note: in.Note}
+	out := enroll.Input{Name: in.Name, Pool: in.Pool, Profile: in.Profile, Drivers: in.Drivers, MACs: in.MACs, UUID: in.ProductUUID, Labels: in.Labels, Note: in.Note, Force: in.Force}
 	if in.BMC != nil {
 		out.BMC = &app.BMC{Driver: in.BMC.Driver, Address: in.BMC.Address, CredentialRef: in.BMC.CredentialsRef, SPKI: in.BMC.SPKI, Options: in.BMC.Options}
 		if c := in.BMC.Credentials; c != nil {
@@ -86,6 +90,15 @@ func (s *service) AcceptDiscovery(ctx context.Context, actor string, mac app.MAC
 		s.say(actor, "machine.accepted", m, "%s was accepted with MAC %s", m.Name, mac)
 	}
 	return m, err
+}
+
+// Query asks a machine's BMC.
+func (s *service) Query(ctx context.Context, actor string, m *app.Machine, operation string) (json.RawMessage, error) {
+	out, err := s.query(ctx, m, operation)
+	if err == nil {
+		s.say(actor, "bmc.query", m, "%s was asked %s", m.Name, operation)
+	}
+	return out, err
 }
 
 // ConfirmMAC makes a proposed MAC the machine's own.
@@ -166,6 +179,9 @@ func (s *service) verbs() map[api.Verb]verb {
 		},
 		api.Power: func(ctx context.Context, actor, id string, o api.VerbOptions) (*workflow.Workflow, error) {
 			return s.power.Start(ctx, actor, id, o.Power)
+		},
+		api.RotateCredential: func(ctx context.Context, actor, id string, _ api.VerbOptions) (*workflow.Workflow, error) {
+			return s.rotate.Start(ctx, actor, id)
 		},
 		api.Abort:    s.abort,
 		api.Retry:    s.retry,

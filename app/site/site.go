@@ -78,6 +78,7 @@ type Site struct {
 	access   *access.Service
 	redfish  *redfish.Driver
 	registry *drivers.Registry
+	bindings *drivers.Keeper
 	engine   *workflow.Engine
 	agents   *agent.Service
 	catalog  *catalog.Catalog
@@ -144,7 +145,7 @@ func (s *Site) openKeys(ctx context.Context) (err error) {
 	if s.key, err = loadKey(keys, "site.key"); err != nil {
 		return err
 	}
-	if s.vault, err = secret.Open(secret.Config{KeyFile: filepath.Join(keys, "secrets.key"), Store: s.db}); err != nil {
+	if err := s.openVault(keys); err != nil {
 		return err
 	}
 	if err := rememberKeys(ctx, s.db, keys); err != nil {
@@ -190,7 +191,7 @@ func ownAddresses() []string {
 func (s *Site) wireCore(ctx context.Context) error {
 	s.access = access.New(access.Config{Store: s.db, Settings: s.db, Audit: func(_ context.Context, e app.Event) { s.bus.Emit(e) }})
 	s.redfish = redfish.New(redfish.Config{Logger: s.log})
-	s.registry = drivers.New(drivers.Config{Secrets: s.vault, Profiles: s.db, Logger: s.log, BMCDrivers: s.cfg.File.BMCDrivers})
+	s.wireDrivers()
 	s.agents = agent.New(agent.Config{
 		Store: s.db, SiteKey: s.key, URLs: s.urls, AgentPin: s.agentPair.SPKI(), Log: s.log, Record: s.emit,
 		Signal: func(machine, name string, data any) { s.engine.Signal(machine, name, data) },
@@ -210,6 +211,7 @@ func (s *Site) wireCore(ctx context.Context) error {
 	}
 	s.health = &health.Service{}
 	s.health.Add("networks", health.Network(s.db))
+	s.health.Add("bindings", s.bindingHealth)
 	s.health.Add("machines", health.Machines(s.db))
 	s.health.Add("images", health.Images(s.db))
 	s.health.Add("flight recorder", s.recorderHealth)
@@ -270,7 +272,8 @@ func (s *Site) urls(address string) (siteURLs, bootURLs []string) {
 func (s *Site) wireWeb(ctx context.Context) (err error) {
 	s.api, err = api.New(api.Config{
 		Machines: s.db, Network: s.db, Images: s.db, Events: s.db, Profiles: s.db, Settings: s.db, Workflows: s.engine, Access: s.access,
-		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry}, Plugins: hosted{s.plugins, s.bus.Emit}, Health: warnings{s.health},
+		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry}, Bindings: s.bindings, Approvals: s.db, Operations: s.db,
+		DestructiveBatch: s.cfg.File.Site.DestructiveBatch, Plugins: hosted{s.plugins, s.bus.Emit}, Health: warnings{s.health},
 		Wire:    s.netboot,
 		Version: s.cfg.Version, Log: s.log,
 	})
@@ -286,6 +289,7 @@ func (s *Site) wireWeb(ctx context.Context) (err error) {
 	// Workflows that are taken up ask for the addresses machines see us at, so netboot is up before them.
 	s.parts = append(s.parts, part{"netboot", s.netboot.Run, s.netboot.Ready()})
 	s.add("images", s.catalog.Run)
+	s.add("bindings", s.bindings.Run)
 	s.add("workflows", s.engine.Run)
 	s.add("console", srv.Run)
 	l := &local{s.dir, s.db, s.access, s.takeUp, make(chan struct{})}

@@ -34,6 +34,13 @@ type Config struct {
 	Drivers   Drivers
 	Plugins   Plugins
 	Health    Health
+	Bindings  Bindings
+
+	Approvals  app.ApprovalStore
+	Operations app.BMCOperationStore
+	// DestructiveBatch is how many machines one person may do something to at once that cannot be taken back; default
+	// DefaultDestructiveBatch.
+	DestructiveBatch int
 
 	Wire    Wire             // nil: no network is served
 	Version string           // of the program
@@ -53,6 +60,9 @@ type API struct {
 func New(c Config) (*API, error) {
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.DestructiveBatch <= 0 {
+		c.DestructiveBatch = DefaultDestructiveBatch
 	}
 	a := &API{Config: c, byID: map[string]*Route{}}
 	a.routes = a.table()

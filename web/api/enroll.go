@@ -13,7 +13,6 @@ import (
 const (
 	maxMACs    = 64
 	maxOptions = 64 << 10
-	maxDrivers = 32
 )
 
 // normalize checks an enrolment and brings its addresses to their one form.
@@ -52,8 +51,8 @@ func (in *EnrollInput) normalize() error {
 	if len(in.Note) > maxNote {
 		return app.Invalid("note", "is longer than %d bytes", maxNote)
 	}
-	if err := validBindings(in.Drivers); err != nil {
-		return err
+	if err := app.ValidBindings(in.Drivers); err != nil {
+		return firstProblem(err)
 	}
 	return validLabels(in.Labels)
 }

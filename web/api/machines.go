@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/drivers"
 )
 
 // MaxBatch bounds how many machines one request may touch.
@@ -32,7 +33,10 @@ type MachineChange struct {
 	Note    *string            `json:"note,omitempty" doc:"text for people"`
 	Pool    *string            `json:"pool,omitempty" doc:"pool to put it in"`
 	Profile *string            `json:"hardwareProfile,omitempty" doc:"hardware profile to use"`
-	Labels  *map[string]string `json:"labels,omitempty" doc:"all its labels, in place of the old ones"`
+	Labels  *map[string]string `json:"labels,omitempty" doc:"all its labels, in place of the old ones; those below bc.dev/ stay"`
+	// Drivers are all the machine's own bindings, in place of the old ones: kinds that are left out go back to profile and BMC.
+	Drivers *map[string]app.Binding `json:"drivers,omitempty" doc:"drivers by kind of this machine alone, in place of the old ones"`
+	Force   bool                    `json:"force,omitempty" doc:"accept a driver's own check that fails"`
 }
 
 // ConfirmInput names a proposed MAC address that belongs to the machine.
@@ -54,9 +58,14 @@ func (a *API) machineRoutes() []Route {
 		on(Route{ID: "machines.get", Method: "GET", Path: "/api/v1/machines/{id}", Permission: read, Summary: "Show one machine, by id or name.",
 			CLI: CLI{"machine", "show"}}, a.getMachine),
 		on(Route{ID: "machines.change", Method: "PATCH", Path: "/api/v1/machines/{id}", Permission: write,
-			Summary: "Change name, note, pool, hardware profile or labels.", CLI: CLI{"machine", "set"}}, a.changeMachine),
+			Summary: "Change name, note, pool, hardware profile, labels or drivers.", CLI: CLI{"machine", "set"}}, a.changeMachine),
 		on(Route{ID: "machines.inventory", Method: "GET", Path: "/api/v1/machines/{id}/inventory", Permission: read,
 			Summary: "Show what the agent found on a machine.", CLI: CLI{"machine", "inventory"}}, a.inventory),
+		on(Route{ID: "machines.query", Method: "POST", Path: "/api/v1/machines/{id}/query", Permission: write,
+			Summary: "Ask a machine's BMC by an operation that only looks.", CLI: CLI{"machine", "query"}, Args: []string{"operation"}}, a.query),
+		on(Route{ID: "machines.bmc-operations", Method: "GET", Path: "/api/v1/machines/{id}/bmc-operations", Permission: read,
+			Summary: "List what was asked of a machine's BMC, newest first.", Query: []Param{{"before", "integer", "next of the page before"}, paramLimit},
+			CLI: CLI{"machine", "bmc-log"}}, a.bmcOperations),
 		on(Route{ID: "machines.confirm-mac", Method: "POST", Path: "/api/v1/machines/{id}/confirm-mac", Permission: write,
 			Summary: "Confirm that a proposed MAC address belongs to the machine.", CLI: CLI{"machine", "confirm-mac"}, Args: []string{"mac"}}, a.confirmMAC),
 	}...)
@@ -165,11 +174,67 @@ func (a *API) changeMachine(c *Call, in MachineChange) (*app.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err = a.Machines.UpdateMachine(c, m.ID, func(m *app.Machine) error { in.apply(m); return nil })
+	next := *m
+	in.apply(&next)
+	said, err := a.rebind(c, in, m, &next)
 	if err != nil {
 		return nil, err
 	}
-	return m, a.Bus.Record(c, app.Event{Kind: "machine.changed", MachineID: m.ID, Actor: c.actor(), Message: m.Name + " was edited"})
+	m, err = a.Machines.UpdateMachine(c, m.ID, func(m *app.Machine) error {
+		in.apply(m)
+		if in.rebinds() {
+			m.Drivers, m.Labels = next.Drivers, next.Labels
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, a.Bus.Record(c, app.Event{Kind: "machine.changed", MachineID: m.ID, Actor: c.actor(), Message: m.Name + " was edited" + said})
+}
+
+// rebinds reports whether the change touches what the machine's bindings are made of.
+func (in MachineChange) rebinds() bool {
+	return in.Pool != nil || in.Profile != nil || in.Drivers != nil
+}
+
+// rebind makes the bindings of a changed machine, and refuses while a workflow uses the old ones. said is for the audit.
+func (a *API) rebind(c *Call, in MachineChange, was, next *app.Machine) (said string, err error) {
+	if !in.rebinds() || in.Drivers == nil && was.Pool == next.Pool && was.Profile == next.Profile {
+		next.Drivers, next.Labels = was.Drivers, withOwn(was.Labels, next.Labels)
+		return "", nil
+	}
+	if was.WorkflowID != "" {
+		return "", app.Errorf(app.Conflict, "machine-busy", "%s is busy: its drivers cannot be changed now", was.Name).Do("wait for its workflow to end, or abort it")
+	}
+	var own map[string]app.Binding
+	if in.Drivers != nil {
+		own = *in.Drivers
+		if own == nil {
+			own = map[string]app.Binding{}
+		}
+	}
+	warnings, err := a.Bindings.Bind(c, next, own, in.Force)
+	for _, w := range warnings {
+		said += "; " + w
+	}
+	return said, firstProblem(err)
+}
+
+// withOwn puts an operator's labels beside those that drivers, ramdisk and BMC advertise.
+func withOwn(advertised, own map[string]string) map[string]string {
+	out := map[string]string{}
+	for k, v := range advertised {
+		if strings.HasPrefix(k, drivers.LabelPrefix) {
+			out[k] = v
+		}
+	}
+	for k, v := range own {
+		if !strings.HasPrefix(k, drivers.LabelPrefix) {
+			out[k] = v
+		}
+	}
+	return out
 }
 
 func (in MachineChange) validate(ctx context.Context, profiles app.ProfileStore) error {
@@ -184,6 +249,11 @@ func (in MachineChange) validate(ctx context.Context, profiles app.ProfileStore)
 	if in.Labels != nil {
 		if err := validLabels(*in.Labels); err != nil {
 			return err
+		}
+	}
+	if in.Drivers != nil {
+		if err := app.ValidBindings(*in.Drivers); err != nil {
+			return firstProblem(err)
 		}
 	}
 	if in.Pool != nil && *in.Pool != "" {
@@ -218,7 +288,7 @@ func (in MachineChange) apply(m *app.Machine) {
 	set(&m.Pool, in.Pool)
 	set(&m.Profile, in.Profile)
 	if in.Labels != nil {
-		m.Labels = *in.Labels
+		m.Labels = withOwn(m.Labels, *in.Labels)
 	}
 }
 

@@ -39,6 +39,7 @@ type EnrollInput struct {
 	ProductUUID app.UUID               `json:"productUuid,omitempty" doc:"SMBIOS system UUID; absent: as the BMC says"`
 	Labels      map[string]string      `json:"labels,omitempty" doc:"labels to find it by"`
 	Note        string                 `json:"note,omitempty" doc:"text for people"`
+	Force       bool                   `json:"force,omitempty" doc:"accept a driver's own check that fails"`
 }
 
 // Card is what a BMC said when it was asked. Nothing was changed on it.
@@ -77,6 +78,8 @@ const (
 	Unlock     Verb = "unlock"
 	Retire     Verb = "retire"
 	Delete     Verb = "delete"
+
+	RotateCredential Verb = "rotate-credential"
 )
 
 // VerbOptions are the options of all verbs; each verb reads its own.
@@ -115,6 +118,8 @@ type Service interface {
 	Do(ctx context.Context, actor string, v Verb, ids []string, o VerbOptions) ([]VerbResult, error)
 	AcceptDiscovery(ctx context.Context, actor string, mac app.MAC, in AcceptInput) (*app.Machine, error)
 	ConfirmMAC(ctx context.Context, actor, machineID string, mac app.MAC) (*app.Machine, error)
+	// Query asks a machine's BMC by an operation that only looks, such as "bios.getSettings".
+	Query(ctx context.Context, actor string, m *app.Machine, operation string) (json.RawMessage, error)
 }
 
 // ImportInput says what image comes, and how it can be told that it came whole.

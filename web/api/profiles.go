@@ -5,20 +5,49 @@ import (
 	"encoding/json"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/drivers"
 )
+
+// Bindings answers for hardware profiles and for the drivers that machines are bound to; *drivers.Keeper implements it.
+type Bindings interface {
+	// CheckProfile gives what is wrong with a profile, as an error that joins it all, the drivers that are down, and the
+	// machines whose bindings it would break.
+	CheckProfile(ctx context.Context, p *app.Profile) (warnings []string, broken []drivers.Problem, err error)
+	// Bind makes a machine's bindings and labels, in m; nil overrides keep its own. With force a driver's own check may fail.
+	Bind(ctx context.Context, m *app.Machine, overrides map[string]app.Binding, force bool) (warnings []string, err error)
+	// Changed is told that a profile or pool was saved.
+	Changed()
+}
 
 // ProfileInput is a hardware profile as an operator describes it.
 type ProfileInput struct {
-	Description string                 `json:"description,omitempty" doc:"text for people"`
-	Drivers     map[string]app.Binding `json:"drivers,omitempty" doc:"drivers by kind"`
-	KernelArgs  string                 `json:"kernelArgs,omitempty" doc:"kernel arguments for ramdisk and installed system"`
-	KexecOK     bool                   `json:"kexecProven,omitempty" doc:"start the installed system by kexec"`
+	Description string                     `json:"description,omitempty" doc:"text for people"`
+	Drivers     map[string]app.Binding     `json:"drivers,omitempty" doc:"drivers by kind: an id, or an object with driver and config"`
+	BIOS        map[string]json.RawMessage `json:"biosSettings,omitempty" doc:"BIOS settings that commissioning sets, by attribute"`
+	RAID        *app.RAIDLayout            `json:"raidLayout,omitempty"`
+	Firmware    []app.FirmwareBaseline     `json:"firmwareBaseline,omitempty" doc:"firmware versions that commissioning brings"`
+	Steps       app.ProfileSteps           `json:"steps,omitzero"`
+	KernelArgs  string                     `json:"kernelArgs,omitempty" doc:"kernel arguments for ramdisk and installed system"`
+	KexecOK     bool                       `json:"kexecProven,omitempty" doc:"start the installed system by kexec"`
 }
 
 // PoolInput is a pool as an operator describes it.
 type PoolInput struct {
-	Description     string `json:"description,omitempty" doc:"text for people"`
-	HardwareProfile string `json:"hardwareProfile,omitempty" doc:"hardware profile of machines in it"`
+	Description string         `json:"description,omitempty" doc:"text for people"`
+	Policy      app.PoolPolicy `json:"policy,omitzero"`
+}
+
+// ProfileCheck is what a profile would do, found out without saving it.
+type ProfileCheck struct {
+	Problems []*app.Error    `json:"problems"` // each with its field; a profile that has any is refused
+	Warnings []string        `json:"warnings"` // drivers that are down
+	Broken   []BrokenMachine `json:"broken"`   // machines that would keep their old bindings, because the new ones do not resolve
+}
+
+// BrokenMachine is a machine whose bindings do not resolve.
+type BrokenMachine struct {
+	Machine string     `json:"machine"`
+	Error   *app.Error `json:"error"`
 }
 
 func (a *API) profileRoutes() []Route {
@@ -29,6 +58,8 @@ func (a *API) profileRoutes() []Route {
 		on(Route{ID: "profiles.get", Method: "GET", Path: "/api/v1/profiles/{name}", Permission: read, Summary: "Show one hardware profile.", CLI: CLI{"profile", "show"}},
 			func(c *Call, _ none) (*app.Profile, error) { return a.Profiles.Profile(c, c.Path["name"]) }),
 		on(Route{ID: "profiles.put", Method: "PUT", Path: "/api/v1/profiles/{name}", Permission: write, Summary: "Create or replace a hardware profile.", CLI: CLI{"profile", "set"}}, a.putProfile),
+		on(Route{ID: "profiles.check", Method: "POST", Path: "/api/v1/profiles/{name}/check", Permission: read,
+			Summary: "Say what is wrong with a hardware profile, and which machines it would break, without saving it.", CLI: CLI{"profile", "check"}}, a.checkProfile),
 		on(Route{ID: "profiles.delete", Method: "DELETE", Path: "/api/v1/profiles/{name}", Permission: write, Summary: "Delete a hardware profile that nothing uses.", CLI: CLI{"profile", "delete"}},
 			func(c *Call, _ none) (none, error) {
 				return none{}, a.noted(c, "profile", "deleted", a.Profiles.DeleteProfile)
@@ -53,54 +84,60 @@ func (a *API) noted(c *Call, noun, what string, do func(context.Context, string)
 	return a.Bus.Record(c, app.Event{Kind: noun + "." + what, Actor: c.actor(), Message: noun + " " + c.Path["name"] + " was " + what})
 }
 
+// profile makes the profile that the path names of its description.
+func (in ProfileInput) profile(c *Call) *app.Profile {
+	p := &app.Profile{Name: c.Path["name"], Description: in.Description, Drivers: map[string]app.Binding{}, BIOS: in.BIOS, RAID: in.RAID, Firmware: in.Firmware, Steps: in.Steps,
+		KernelArgs: in.KernelArgs, KexecOK: in.KexecOK, Updated: c.a.Now().UTC()}
+	for kind, b := range in.Drivers {
+		b.Layer = "" // it is said when a machine is bound
+		p.Drivers[kind] = b
+	}
+	return p
+}
+
 func (a *API) putProfile(c *Call, in ProfileInput) (*app.Profile, error) {
-	p := &app.Profile{Name: c.Path["name"], Description: in.Description, Drivers: in.Drivers, KernelArgs: in.KernelArgs, KexecOK: in.KexecOK, Updated: a.Now().UTC()}
-	if err := app.ValidName("name", p.Name); err != nil {
-		return nil, err
+	p := in.profile(c)
+	if _, _, err := a.Bindings.CheckProfile(c, p); err != nil {
+		return nil, firstProblem(err)
 	}
-	if err := app.ValidLine("description", p.Description, 500); err != nil {
-		return nil, err
-	}
-	if err := app.ValidLine("kernelArgs", p.KernelArgs, 1024); err != nil {
-		return nil, err
-	}
-	if err := validBindings(p.Drivers); err != nil {
-		return nil, err
-	}
+	defer a.Bindings.Changed()
 	return p, a.noted(c, "profile", "saved", func(ctx context.Context, _ string) error { return a.Profiles.PutProfile(ctx, p) })
 }
 
-func validBindings(m map[string]app.Binding) error {
-	for kind, b := range m {
-		if !kindRE.MatchString(kind) {
-			return app.Invalid("drivers", "%q is no driver kind", kind).Do("use lower-case letters, digits and hyphens")
-		}
-		if err := app.ValidName("drivers."+kind+".driver", b.Driver); err != nil {
-			return err
-		}
-		var object map[string]json.RawMessage
-		if len(b.Config) > maxOptions || len(b.Config) > 0 && (json.Unmarshal(b.Config, &object) != nil || object == nil) {
-			return app.Invalid("drivers."+kind+".config", "is not a JSON object of at most %d bytes", maxOptions)
-		}
+// firstProblem is the one problem that is told where there is room for one; others are told after it.
+func firstProblem(err error) error {
+	if all := app.Problems(err); len(all) > 0 {
+		return all[0]
 	}
-	if len(m) > maxDrivers {
-		return app.Invalid("drivers", "lists more than %d kinds", maxDrivers)
+	return err
+}
+
+func (a *API) checkProfile(c *Call, in ProfileInput) (ProfileCheck, error) {
+	out := ProfileCheck{Problems: []*app.Error{}, Warnings: []string{}, Broken: []BrokenMachine{}}
+	warnings, broken, err := a.Bindings.CheckProfile(c, in.profile(c))
+	out.Warnings = append(out.Warnings, warnings...)
+	for _, b := range broken {
+		out.Broken = append(out.Broken, BrokenMachine{b.Machine, b.Error})
 	}
-	return nil
+	for _, e := range app.Problems(err) {
+		if e.Code == app.Internal {
+			return out, err
+		}
+		out.Problems = append(out.Problems, e)
+	}
+	return out, nil
 }
 
 func (a *API) putPool(c *Call, in PoolInput) (*app.Pool, error) {
-	p := &app.Pool{Name: c.Path["name"], Description: in.Description, HardwareProfile: in.HardwareProfile, Updated: a.Now().UTC()}
-	if err := app.ValidName("name", p.Name); err != nil {
-		return nil, err
+	p := &app.Pool{Name: c.Path["name"], Description: in.Description, Policy: in.Policy, Updated: a.Now().UTC()}
+	if err := p.Validate(); err != nil {
+		return nil, firstProblem(err)
 	}
-	if err := app.ValidLine("description", p.Description, 500); err != nil {
-		return nil, err
-	}
-	if p.HardwareProfile != "" {
-		if _, err := a.Profiles.Profile(c, p.HardwareProfile); err != nil {
-			return nil, unknown(err, "hardwareProfile", p.HardwareProfile)
+	if name := p.Policy.HardwareProfile; name != "" {
+		if _, err := a.Profiles.Profile(c, name); err != nil {
+			return nil, unknown(err, "policy.hardwareProfile", name)
 		}
 	}
+	defer a.Bindings.Changed()
 	return p, a.noted(c, "pool", "saved", func(ctx context.Context, _ string) error { return a.Profiles.PutPool(ctx, p) })
 }

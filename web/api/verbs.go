@@ -1,6 +1,8 @@
 package api
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -12,6 +14,8 @@ type Batch[O any] struct {
 	IDs     []string      `json:"ids,omitempty"`
 	Filter  *TargetFilter `json:"filter,omitempty"`
 	Options O             `json:"options,omitempty"`
+	// Confirm is the number of machines, typed by the only operator of a site for what cannot be taken back.
+	Confirm int `json:"confirm,omitempty"`
 }
 
 // TargetFilter selects machines for a batch. At least one member must be set.
@@ -19,12 +23,15 @@ type TargetFilter struct {
 	Text   string            `json:"text,omitempty"`
 	States []app.State       `json:"states,omitempty"`
 	Pool   string            `json:"pool,omitempty"`
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"` // value "*" matches any
+	Count  int               `json:"count,omitempty"`  // any so many of those that match, in the order of their names; fewer are refused
 }
 
-// VerbResults says what became of a batch, in the order of the machines.
+// VerbResults says what became of a batch, in the order of the machines. With Approval nothing was done yet: the batch waits
+// for a second operator.
 type VerbResults struct {
-	Items []VerbResult `json:"items"`
+	Items    []VerbResult  `json:"items"`
+	Approval *app.Approval `json:"approval,omitempty"`
 }
 
 // Options of the verbs.
@@ -65,20 +72,15 @@ var arguments = map[Verb][]string{Power: {"action"}, Override: {"state"}}
 
 // verb makes the two routes of one verb: on one machine and on many.
 func verb[O any](a *API, v Verb, summary string, options func(O) (VerbOptions, error)) []Route {
-	start := func(c *Call, ids []string, in O) ([]VerbResult, error) {
+	read := func(c *Call, ids []string, in O) (VerbOptions, error) {
 		o, err := options(in)
-		if err != nil {
-			return nil, err
+		if err == nil && o.Force {
+			err = c.Who.Need(app.PermMachinesForce)
 		}
-		if o.Force {
-			if err := c.Who.Need(app.PermMachinesForce); err != nil {
-				return nil, err
-			}
+		if err == nil && o.Deploy != nil && o.Deploy.Hostname != "" && len(ids) > 1 {
+			err = app.Invalid("hostname", "cannot be the same on %d machines", len(ids)).Do("leave it out: each gets its machine's name")
 		}
-		if o.Deploy != nil && o.Deploy.Hostname != "" && len(ids) > 1 {
-			return nil, app.Invalid("hostname", "cannot be the same on %d machines", len(ids)).Do("leave it out: each gets its machine's name")
-		}
-		return a.Service.Do(c, c.actor(), v, ids, o)
+		return o, err
 	}
 	one := on(Route{ID: "machines." + string(v), Method: "POST", Path: "/api/v1/machines/{id}/" + string(v), Permission: app.PermMachinesWrite,
 		Summary: summary, Status: http.StatusAccepted, CLI: CLI{"machine", string(v)}, Args: arguments[v]},
@@ -87,7 +89,11 @@ func verb[O any](a *API, v Verb, summary string, options func(O) (VerbOptions, e
 			if err != nil {
 				return VerbResult{}, err
 			}
-			res, err := start(c, []string{m.ID}, in)
+			o, err := read(c, []string{m.ID}, in)
+			if err != nil {
+				return VerbResult{}, err
+			}
+			res, err := a.Service.Do(c, c.actor(), v, []string{m.ID}, o)
 			if err != nil {
 				return VerbResult{}, err
 			}
@@ -106,8 +112,15 @@ func verb[O any](a *API, v Verb, summary string, options func(O) (VerbOptions, e
 			if err != nil {
 				return VerbResults{}, err
 			}
+			o, err := read(c, ids, in.Options)
+			if err != nil {
+				return VerbResults{}, err
+			}
+			if ap, err := a.gate(c, v, o, in.Options, ids, in.Confirm); ap != nil || err != nil {
+				return accepted(c, ap), err
+			}
 			c.patience(len(ids))
-			res, err := start(c, ids, in.Options)
+			res, err := a.Service.Do(c, c.actor(), v, ids, o)
 			return VerbResults{Items: res}, err
 		})
 	return []Route{one, many}
@@ -146,11 +159,21 @@ func (a *API) matching(c *Call, f *TargetFilter) ([]string, error) {
 			return nil, err
 		}
 	}
-	page, err := a.Machines.ListMachines(c, app.MachineFilter{Text: f.Text, States: f.States, Pool: f.Pool, Labels: f.Labels, Limit: MaxBatch})
+	limit := MaxBatch
+	if f.Count < 0 || f.Count > MaxBatch {
+		return nil, app.Invalid("filter.count", "is not between 1 and %d", MaxBatch)
+	}
+	if f.Count > 0 {
+		limit = f.Count
+	}
+	page, err := a.Machines.ListMachines(c, app.MachineFilter{Text: f.Text, States: f.States, Pool: f.Pool, Labels: f.Labels, Limit: limit})
 	if err != nil {
 		return nil, err
 	}
-	if page.Total > MaxBatch {
+	if f.Count > page.Total {
+		return nil, app.Errorf(app.Conflict, "too-few-machines", "%d machines match, %d are wanted", page.Total, f.Count).At("filter.count").Do("ask for fewer, or widen the filter")
+	}
+	if f.Count == 0 && page.Total > MaxBatch {
 		return nil, app.Invalid("filter", "matches %d machines, the limit is %d", page.Total, MaxBatch).Do("narrow it")
 	}
 	if page.Total == 0 {
@@ -161,6 +184,30 @@ func (a *API) matching(c *Call, f *TargetFilter) ([]string, error) {
 		ids = append(ids, m.ID)
 	}
 	return ids, nil
+}
+
+// readers read the stored options of a batch that was approved.
+var readers = map[Verb]func(json.RawMessage) (VerbOptions, error){
+	Commission: reader(plain), Deploy: reader(deployOptions), Release: reader(releaseOptions), Rescue: reader(rescueOptions), ExitRescue: reader(plain),
+	Power: reader(powerOptions), Retire: reader(retireOptions), Delete: reader(retireOptions), RotateCredential: reader(plain),
+}
+
+func reader[O any](options func(O) (VerbOptions, error)) func(json.RawMessage) (VerbOptions, error) {
+	return func(raw json.RawMessage) (VerbOptions, error) {
+		var in O
+		if err := json.Unmarshal(raw, &in); err != nil {
+			return VerbOptions{}, fmt.Errorf("decoding the options of a batch: %w", err)
+		}
+		return options(in)
+	}
+}
+
+func readOptions(v Verb, raw json.RawMessage) (VerbOptions, error) {
+	read, ok := readers[v]
+	if !ok {
+		return VerbOptions{}, app.Errorf(app.Unsupported, "no-such-verb", "%q needs no approval in this build", v).Do("ask for it anew")
+	}
+	return read(raw)
 }
 
 func plain(NoOptions) (VerbOptions, error) { return VerbOptions{}, nil }
@@ -178,6 +225,7 @@ func (a *API) verbRoutes() []Route {
 		verb(a, ExitRescue, "Leave the rescue system for where the machine was.", plain),
 		verb(a, Adopt, "Take an enrolled machine that runs an operating system as deployed, untouched.", plain),
 		verb(a, Power, "Change the power: on, off, soft, cycle, reset.", powerOptions),
+		verb(a, RotateCredential, "Give the BMC a new password, and store it once a login with it was seen.", plain),
 		verb(a, Abort, "End the active workflow.", withReason),
 		verb(a, Retry, "Try the failed or interrupted step again.", plain),
 		verb(a, Override, "Vouch that a failed machine is ready or deployed.", overrideOptions),

@@ -158,6 +158,9 @@ var verbForms = map[api.Verb]verbForm{
 	api.ExitRescue: {noOptions, "Leaving rescue.", nil},
 	api.Adopt:      {noOptions, "The machine is adopted as it runs.", nil},
 	api.Power:      {readPower, "The power change has begun.", nil},
+
+	api.RotateCredential: {noOptions, "The password is being changed.", nil},
+
 	api.Abort:      {reason, "The workflow is being ended.", nil},
 	api.Retry:      {noOptions, "Trying again.", nil},
 	api.Override:   {readOverride, "The state is overridden.", nil},

@@ -21,7 +21,7 @@ func machinePages() []Page {
 		get("/machines/enroll", enrollForm), post("/machines/enroll", enroll),
 		get("/machines/{id}", machine), raw(get("/machines/{id}/live", machineLive)), get("/machines/{id}/timeline", timeline),
 		get("/machines/{id}/deploy", deployForm), get("/machines/{id}/release", releaseForm),
-		post("/machines/{id}/edit", editMachine), post("/machines/{id}/confirm-mac", confirmMAC),
+		post("/machines/{id}/edit", editMachine), post("/machines/{id}/confirm-mac", confirmMAC), post("/machines/{id}/drivers", editDrivers),
 	}
 	for v, f := range verbForms {
 		out = append(out, post("/machines/{id}/"+string(v), func(c *Console, q *request) error { return q.verb(v, f) }))
@@ -54,19 +54,19 @@ func (q *request) machineList(d views.MachinesData) error {
 }
 
 // batchBodies are the verbs of a batch and what each is asked with.
-func batchBody(choice, image string, ids []string) (api.Verb, any, error) {
+func batchBody(choice, image string, ids []string, confirm int) (api.Verb, any, error) {
 	verb, action, _ := strings.Cut(choice, ":")
 	switch v := api.Verb(verb); v {
-	case api.Commission, api.Retry, api.Unlock:
-		return v, api.Batch[api.NoOptions]{IDs: ids}, nil
+	case api.Commission, api.Retry, api.Unlock, api.RotateCredential:
+		return v, api.Batch[api.NoOptions]{IDs: ids, Confirm: confirm}, nil
 	case api.Abort, api.Lock:
 		return v, api.Batch[api.ReasonOptions]{IDs: ids}, nil
 	case api.Release:
-		return v, api.Batch[api.ReleaseOptions]{IDs: ids}, nil
+		return v, api.Batch[api.ReleaseOptions]{IDs: ids, Confirm: confirm}, nil
 	case api.Power:
-		return v, api.Batch[api.PowerOptions]{IDs: ids, Options: api.PowerOptions{Action: action}}, nil
+		return v, api.Batch[api.PowerOptions]{IDs: ids, Options: api.PowerOptions{Action: action}, Confirm: confirm}, nil
 	case api.Deploy:
-		return v, api.Batch[app.DeploySpec]{IDs: ids, Options: app.DeploySpec{Image: image}}, nil
+		return v, api.Batch[app.DeploySpec]{IDs: ids, Options: app.DeploySpec{Image: image}, Confirm: confirm}, nil
 	}
 	return "", nil, app.Invalid("verb", "nothing to do was chosen").Do("choose what to do with the machines")
 }
@@ -74,12 +74,13 @@ func batchBody(choice, image string, ids []string) (api.Verb, any, error) {
 // batch does a verb to the chosen machines; those that cannot be undone ask first.
 func batch(c *Console, q *request) error {
 	ids, choice := q.form["id"], q.form.Get("verb")
-	verb, body, err := batchBody(choice, q.form.Get("image"), ids)
+	confirm, _ := strconv.Atoi(q.form.Get("confirm")) // what is no number confirms nothing
+	verb, body, err := batchBody(choice, q.form.Get("image"), ids, confirm)
 	if err == nil && len(ids) == 0 {
 		err = app.Invalid("id", "no machine was chosen").Do("tick the machines in the list")
 	}
 	if err == nil && (verb == api.Release || verb == api.Deploy) {
-		if asked, err := q.confirmBatch(verb); asked || err != nil {
+		if asked, err := q.confirmBatch(verb, nil); asked || err != nil {
 			return err
 		}
 	}
@@ -90,6 +91,13 @@ func batch(c *Console, q *request) error {
 	}
 	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(api.Patience(len(ids))))
 	res, err := ask[api.VerbResults](q, "machines.batch."+string(verb), body)
+	if e, ok := app.AsError(err); ok && e.Reason == api.ReasonConfirm {
+		_, err := q.confirmBatch(verb, e)
+		return err
+	}
+	if err == nil && res.Approval != nil {
+		return q.done("/approvals", "It waits for a second operator.")
+	}
 	if err != nil {
 		q.refuse(err)
 		return q.machineList(d)
@@ -112,8 +120,9 @@ func batch(c *Console, q *request) error {
 }
 
 // confirmBatch asks for the number of machines, unless it was typed right already.
-func (q *request) confirmBatch(v api.Verb) (asked bool, err error) {
-	d := views.BatchData{Verb: string(v), Image: q.form.Get("image")}
+// refused is why the API asks, or nil.
+func (q *request) confirmBatch(v api.Verb, refused *app.Error) (asked bool, err error) {
+	d := views.BatchData{Verb: string(v), Choice: q.form.Get("verb"), Image: q.form.Get("image")}
 	for _, id := range q.form["id"] {
 		m, err := at[*app.Machine](q, "machines.get", "id", id, nil)
 		if err != nil {
@@ -129,9 +138,10 @@ func (q *request) confirmBatch(v api.Verb) (asked bool, err error) {
 		}
 		d.ImageName = img.Name
 	}
-	if typed := q.form.Get("confirm"); typed == strconv.Itoa(len(d.Machines)) {
+	switch typed := q.form.Get("confirm"); {
+	case typed == strconv.Itoa(len(d.Machines)) && refused == nil:
 		return false, nil
-	} else if typed != "" {
+	case typed != "":
 		q.refuse(app.Invalid("confirm", "is not %d", len(d.Machines)))
 	}
 	return true, q.show(string(v), "/machines", func(p views.Page) templ.Component { return views.Batch(p, d) })
@@ -224,8 +234,21 @@ func (q *request) enrollInput() (api.EnrollInput, error) {
 	if in.Labels, err = labels(f.Get("labels")); err != nil {
 		return in, err
 	}
+	in.Force = f.Get("force") != ""
 	in.Drivers, err = bindings(f.Get("drivers"))
 	return in, err
+}
+
+// editDrivers replaces the machine's own bindings.
+func editDrivers(c *Console, q *request) error {
+	own, err := bindings(q.form.Get("drivers"))
+	if err == nil {
+		if own == nil {
+			own = map[string]app.Binding{}
+		}
+		_, err = ask[*app.Machine](q, "machines.change", api.MachineChange{Drivers: &own, Force: q.form.Get("force") != ""})
+	}
+	return q.back(err, "The drivers are bound.")
 }
 
 func confirmMAC(c *Console, q *request) error {

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
@@ -18,8 +17,6 @@ import (
 func sitePages() []Page {
 	return []Page{
 		get("/drivers", drivers),
-		get("/profiles", profiles), post("/profiles", saveProfile), post("/profiles/{name}/delete", remove("profiles.delete", "/profiles", "The profile is deleted.", profiles)),
-		post("/pools", savePool), post("/pools/{name}/delete", remove("pools.delete", "/profiles", "The pool is deleted.", profiles)),
 		get("/access", accessPage), post("/access/users", addUser), post("/access/users/{id}", changeUser),
 		post("/access/users/{id}/delete", remove("users.delete", "/access", "The user is deleted.", accessPage)),
 		post("/access/tokens", addToken), post("/access/tokens/{id}/delete", remove("tokens.delete", "/access", "The token is revoked.", accessPage)),
@@ -52,50 +49,10 @@ func drivers(c *Console, q *request) error {
 	return q.show("Drivers & plugins", "/drivers", func(p views.Page) templ.Component { return views.Drivers(p, l.Items, hosted.Items, c.api.Now()) })
 }
 
-func profiles(c *Console, q *request) error {
-	l, err := ask[api.List[app.Profile]](q, "profiles.list", nil)
-	if err != nil {
-		return err
-	}
-	pools, err := ask[api.List[app.Pool]](q, "pools.list", nil)
-	if err != nil {
-		return err
-	}
-	return q.show("Profiles & pools", "/profiles", func(p views.Page) templ.Component { return views.Profiles(p, l.Items, pools.Items) })
-}
-
-// bindings reads drivers by kind from JSON.
+// bindings reads drivers by kind from YAML.
 func bindings(s string) (map[string]app.Binding, error) {
-	if s = strings.TrimSpace(s); s == "" {
-		return nil, nil
-	}
 	var out map[string]app.Binding
-	if err := json.Unmarshal([]byte(s), &out); err != nil {
-		return nil, app.Invalid("drivers", "is not JSON of drivers by kind").Do(`write it as {"power": {"driver": "redfish"}}`)
-	}
-	return out, nil
-}
-
-func saveProfile(c *Console, q *request) error {
-	b, err := bindings(q.form.Get("drivers"))
-	if err == nil {
-		in := api.ProfileInput{Description: q.form.Get("description"), KernelArgs: q.form.Get("kernelArgs"), Drivers: b, KexecOK: q.form.Get("kexecProven") != ""}
-		_, err = at[*app.Profile](q, "profiles.put", "name", q.form.Get("name"), in)
-	}
-	if err != nil {
-		q.refuse(err)
-		return profiles(c, q)
-	}
-	return q.done("/profiles", "The profile is saved.")
-}
-
-func savePool(c *Console, q *request) error {
-	in := api.PoolInput{Description: q.form.Get("description"), HardwareProfile: q.form.Get("hardwareProfile")}
-	if _, err := at[*app.Pool](q, "pools.put", "name", q.form.Get("name"), in); err != nil {
-		q.refuse(err)
-		return profiles(c, q)
-	}
-	return q.done("/profiles", "The pool is saved.")
+	return out, fromYAML("drivers", s, &out)
 }
 
 func accessPage(c *Console, q *request) error { return q.accessView(nil) }

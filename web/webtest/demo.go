@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/secret"
 	"github.com/better-compute/bcd/app/workflow"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 	"github.com/better-compute/bcd/web/api"
@@ -27,7 +28,8 @@ func Demo(x *Site, wire string) {
 		}
 	}
 	must(x.Store.PutProfile(ctx, &app.Profile{Name: "r640", Description: "two sockets " + wire, KexecOK: true, Drivers: map[string]app.Binding{"power": {Driver: "redfish"}}, Updated: now}))
-	must(x.Store.PutPool(ctx, &app.Pool{Name: "compute", Description: wire, HardwareProfile: "r640", Updated: now}))
+	must(x.Secrets.Put(ctx, "bmc", secret.Login("root", Password)))
+	must(x.Store.PutPool(ctx, &app.Pool{Name: "compute", Description: wire, Policy: app.PoolPolicy{HardwareProfile: "r640"}, Updated: now}))
 	must(x.Store.SetSetting(ctx, "site.name", "Row B "+wire))
 	must(x.Store.PutSubnet(ctx, &app.Subnet{ID: "net-1", CIDR: netip.MustParsePrefix("192.0.2.0/24"), Interface: "eno2", Mode: "full", PoolStart: netip.MustParseAddr("192.0.2.100"),
 		PoolEnd: netip.MustParseAddr("192.0.2.199"), Gateway: netip.MustParseAddr("192.0.2.1"), LeaseTime: app.Duration(time.Hour), Discover: true, Created: now}))

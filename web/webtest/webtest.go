@@ -3,6 +3,7 @@ package webtest
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
@@ -35,6 +36,8 @@ type Store interface {
 	app.SettingStore
 	app.AccessStore
 	app.SecretStore
+	app.ApprovalStore
+	app.BMCOperationStore
 }
 
 // Password is the password of every user that As makes.
@@ -76,7 +79,7 @@ func New(t testing.TB, s Store) *Site {
 	}
 	x.Service, x.Catalog = &Service{Store: s}, &Catalog{Store: s}
 	x.API, err = api.New(api.Config{Machines: s, Network: s, Images: s, Events: s, Profiles: s, Settings: s, Workflows: x.Flows, Access: x.Access,
-		Secrets: x.Secrets, Bus: x.Bus, Recorder: x.Records, Service: x.Service, Catalog: x.Catalog, Drivers: x.Drivers, Plugins: x.Plugins, Health: x.Health, Wire: x.Wire, Version: "test", Log: log})
+		Secrets: x.Secrets, Bus: x.Bus, Recorder: x.Records, Service: x.Service, Catalog: x.Catalog, Drivers: x.Drivers, Bindings: keeper(t, x, log), Approvals: s, Operations: s, Plugins: x.Plugins, Health: x.Health, Wire: x.Wire, Version: "test", Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,6 +232,12 @@ func (s *Service) Do(_ context.Context, actor string, v api.Verb, ids []string, 
 // AcceptDiscovery enrolls with the one MAC address.
 func (s *Service) AcceptDiscovery(ctx context.Context, actor string, mac app.MAC, in api.AcceptInput) (*app.Machine, error) {
 	return s.Enroll(ctx, actor, api.EnrollInput{Name: in.Name, BMC: in.BMC, Pool: in.Pool, Profile: in.Profile, MACs: []app.MAC{mac}})
+}
+
+// Query answers with the operation's name.
+func (s *Service) Query(_ context.Context, actor string, m *app.Machine, operation string) (json.RawMessage, error) {
+	s.note(Call{What: "query", Actor: actor, IDs: []string{m.ID}, In: operation})
+	return json.RawMessage(`{"asked":"` + operation + `"}`), s.Err
 }
 
 // ConfirmMAC confirms.

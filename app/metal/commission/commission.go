@@ -4,9 +4,11 @@ package commission
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/metal/baseline"
 	"github.com/better-compute/bcd/app/workflow"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
@@ -17,16 +19,19 @@ const Verb = "commission"
 const kindSave = "commission.save"
 
 // Verbs commissions machines.
-type Verbs struct{ p *metal.Ports }
+type Verbs struct {
+	p        *metal.Ports
+	baseline *baseline.Steps
+}
 
 // New registers the verb.
 func New(p *metal.Ports) *Verbs {
-	v := &Verbs{p}
+	v := &Verbs{p, baseline.New(p)}
 	p.Flows.Register(workflow.Kind{Name: kindSave, Budget: metal.BMCCall, Run: v.save})
 	p.Flows.RegisterVerb(workflow.Verb{
 		Name: Verb, Version: 1,
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
-			if err := metal.From(m, Verb, false, app.StateEnrolled, app.StateReady, app.StateFailed); err != nil {
+			if err := metal.From(m, Verb, changes(w.Steps), app.StateEnrolled, app.StateReady, app.StateFailed); err != nil {
 				return err
 			}
 			metal.Enter(m, w, app.StateCommissioning, p.Now().UTC())
@@ -52,17 +57,45 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string) (*workflow.W
 	if err := v.p.CanNetboot(ctx, m); err != nil {
 		return nil, err
 	}
-	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: Steps()})
+	steps, err := v.plan(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: steps})
 }
 
-// Steps is the plan.
-func Steps() []workflow.Step {
-	return append(metal.Netboot(),
+// changes reports whether steps of a profile change more than the power: a locked machine is then refused.
+func changes(steps []workflow.Step) bool {
+	return slices.ContainsFunc(steps, func(s workflow.Step) bool {
+		return baseline.Changes(s) || s.Kind == agentv1.KindDriverInvoke
+	})
+}
+
+// plan puts the steps together: what the machine's hardware profile says of firmware, settings and volumes before its
+// first boot, and the profile's own steps after the inventory.
+func (v *Verbs) plan(ctx context.Context, m *app.Machine) ([]workflow.Step, error) {
+	profile, err := v.p.Drivers.ProfileFor(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	before, after, err := v.baseline.Plan(ctx, m, profile)
+	if err != nil {
+		return nil, err
+	}
+	var own []workflow.Step
+	if profile != nil {
+		if own, err = v.p.ProfileSteps(ctx, m, "profile", profile.Steps.Commission); err != nil {
+			return nil, err
+		}
+	}
+	steps := slices.Concat(before, metal.Netboot())
+	steps = append(steps,
 		metal.OnAgent("inventory", "Take the inventory", agentv1.KindInventory, nil),
-		workflow.Step{ID: "save", Title: "Store the inventory", Kind: kindSave, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
+		workflow.Step{ID: "save", Title: "Store the inventory", Kind: kindSave, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true})
+	return append(slices.Concat(steps, after, own),
 		workflow.Step{ID: "revoke", Title: "Withdraw the permission to netboot", Kind: metal.KindRevoke, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
 		metal.Power("off-again", "Power off", "off"),
-	)
+	), nil
 }
 
 // save stores the inventory and what it says about the machine's identity.

@@ -20,8 +20,7 @@ const Verb = "deploy"
 
 // Config is what deploy needs beyond the shared ports.
 type Config struct {
-	Images   app.ImageStore
-	Profiles app.ProfileStore
+	Images app.ImageStore
 	// IndexPath is where the boot-file listener serves an image's chunk index.
 	IndexPath func(img *app.Image) string
 	// PhoneHome makes the one-time address of a workflow: the same for every call.
@@ -82,18 +81,39 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, spec app.Dep
 	if err := metal.From(m, Verb, true, app.StateReady); err != nil {
 		return nil, err
 	}
-	pl, img, err := v.plan(ctx, m, spec)
+	profile, err := v.p.Drivers.ProfileFor(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	pl, img, err := v.plan(ctx, m, profile, spec)
+	if err != nil {
+		return nil, err
+	}
+	own, err := v.own(ctx, m, profile)
 	if err != nil {
 		return nil, err
 	}
 	if err := v.p.CanNetboot(ctx, m); err != nil {
 		return nil, err
 	}
-	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: v.steps(pl, img), Input: pl})
+	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: v.steps(pl, img, own), Input: pl})
+}
+
+// ownSteps are the steps of a hardware profile in a deploy.
+type ownSteps struct{ before, after []workflow.Step }
+
+func (v *Verbs) own(ctx context.Context, m *app.Machine, p *app.Profile) (own ownSteps, err error) {
+	if p == nil {
+		return own, nil
+	}
+	if own.before, err = v.p.ProfileSteps(ctx, m, "before", p.Steps.BeforeWrite); err == nil {
+		own.after, err = v.p.ProfileSteps(ctx, m, "after", p.Steps.AfterWrite)
+	}
+	return own, err
 }
 
 // plan resolves image, disk, host name, kernel arguments and the way the system is first entered.
-func (v *Verbs) plan(ctx context.Context, m *app.Machine, spec app.DeploySpec) (plan, *app.Image, error) {
+func (v *Verbs) plan(ctx context.Context, m *app.Machine, profile *app.Profile, spec app.DeploySpec) (plan, *app.Image, error) {
 	img, err := v.image(ctx, m, spec.Image)
 	if err != nil {
 		return plan{}, nil, err
@@ -120,13 +140,9 @@ func (v *Verbs) plan(ctx context.Context, m *app.Machine, spec app.DeploySpec) (
 	}
 	pl := plan{Spec: spec, Target: metal.Target(d), Disk: Identity(d), ImageID: img.ID, Image: img.Name, Index: img.Index, Hostname: spec.Hostname, Args: spec.KernelArgs, Network: m.Network}
 	proven := m.KexecOK
-	if m.Profile != "" {
-		prof, err := v.cfg.Profiles.Profile(ctx, m.Profile)
-		if err != nil {
-			return plan{}, nil, err
-		}
-		proven = proven || prof.KexecOK
-		pl.Args = join(prof.KernelArgs, spec.KernelArgs)
+	if profile != nil {
+		proven = proven || profile.KexecOK
+		pl.Args = join(profile.KernelArgs, spec.KernelArgs)
 	}
 	pl.Kexec = proven
 	if spec.Kexec != nil {
@@ -185,8 +201,9 @@ func checkSpec(spec *app.DeploySpec, m *app.Machine) error {
 	return nil
 }
 
-// steps is the workflow for a plan.
-func (v *Verbs) steps(pl plan, img *app.Image) []workflow.Step {
+// steps is the workflow for a plan: a hardware profile's own steps stand before the disk is touched, and after the system
+// on it is configured.
+func (v *Verbs) steps(pl plan, img *app.Image, own ownSteps) []workflow.Step {
 	var uuids []string
 	for _, p := range img.Layout.Partitions {
 		if p.FSUUID != "" {
@@ -199,12 +216,13 @@ func (v *Verbs) steps(pl plan, img *app.Image) []workflow.Step {
 	})
 	write.RetrySafe, write.Destructive, write.Rewrites = false, true, true
 	write.Stall = app.Duration(metal.WriteStall)
-	steps := append(metal.Netboot(),
+	steps := append(append(metal.Netboot(), own.before...),
 		site("claim", "Note which disk will be written", kindClaim, time.Minute),
 		write,
 		site("written", "Note that the image was read back", kindWritten, time.Minute),
 		metal.OnAgent("configure", "Write the seed and kernel arguments", agentv1.KindConfigure, nil),
 	)
+	steps = append(steps, own.after...)
 	if pl.Kexec {
 		steps = append(steps,
 			site("revoke", "Withdraw the permission to netboot", kindExpectOS, time.Minute),

@@ -19,15 +19,15 @@ const probeTime = time.Minute
 
 // Config is what enrolment needs beyond the shared ports.
 type Config struct {
-	Profiles app.ProfileStore
-	Network  app.NetworkStore
+	Network app.NetworkStore
 	// Seal keeps a credential and gives its reference; Forget removes one that Seal made.
 	Seal   func(ctx context.Context, name string, c Credentials) (ref string, err error)
 	Forget func(ctx context.Context, ref string) error
 	// Probe asks a BMC who it is, accepting its key on first use when none is pinned.
 	Probe func(ctx context.Context, b app.BMC) (driver.Card, error)
-	// Bind resolves the three layers of bindings and validates them against the registry and the drivers.
-	Bind func(ctx context.Context, m *app.Machine, p *app.Profile, own map[string]app.Binding) (map[string]app.Binding, error)
+	// Bind makes the machine's bindings and labels, in m, of the three layers, and validates them against the registry and
+	// the drivers. With force a driver's own check may fail.
+	Bind func(ctx context.Context, m *app.Machine, own map[string]app.Binding, force bool) error
 }
 
 // Credentials is a BMC login.
@@ -47,6 +47,7 @@ type Input struct {
 	UUID          app.UUID
 	Labels        map[string]string
 	Note          string
+	Force         bool // a driver's own check that fails is accepted
 }
 
 // Verbs enrolls machines.
@@ -61,18 +62,11 @@ func New(p *metal.Ports, cfg Config) *Verbs { return &Verbs{p, cfg} }
 // Enroll probes and stores a machine.
 func (v *Verbs) Enroll(ctx context.Context, in Input) (*app.Machine, error) {
 	m := &app.Machine{
-		ID: app.NewID("m"), Name: in.Name, State: app.StateEnrolled, Pool: in.Pool, Labels: in.Labels, Note: in.Note,
+		ID: app.NewID("m"), Name: in.Name, State: app.StateEnrolled, Pool: in.Pool, Profile: in.Profile, Labels: in.Labels, Note: in.Note,
 		UUID: in.UUID, Power: app.PowerUnknown, StateSince: v.p.Now().UTC(),
 	}
 	for _, mac := range in.MACs {
 		m.NICs = append(m.NICs, app.NIC{MAC: mac, Confirmed: true, Source: "operator"})
-	}
-	profile, err := v.profile(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	if profile != nil {
-		m.Profile = profile.Name
 	}
 	if err := v.unknown(ctx, m); err != nil {
 		return nil, err
@@ -85,7 +79,7 @@ func (v *Verbs) Enroll(ctx context.Context, in Input) (*app.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := v.finish(ctx, m, profile, in.Drivers); err != nil {
+	if err := v.finish(ctx, m, in); err != nil {
 		if sealed != "" {
 			err = errors.Join(err, v.cfg.Forget(context.WithoutCancel(ctx), sealed))
 		}
@@ -94,46 +88,20 @@ func (v *Verbs) Enroll(ctx context.Context, in Input) (*app.Machine, error) {
 	return m, nil
 }
 
-func (v *Verbs) finish(ctx context.Context, m *app.Machine, profile *app.Profile, own map[string]app.Binding) error {
-	var err error
+func (v *Verbs) finish(ctx context.Context, m *app.Machine, in Input) error {
 	if m.BMC != nil {
 		if err := v.probe(ctx, m); err != nil {
 			return err
 		}
 	}
-	if m.Drivers, err = v.cfg.Bind(ctx, m, profile, own); err != nil {
+	own := in.Drivers
+	if own == nil {
+		own = map[string]app.Binding{}
+	}
+	if err := v.cfg.Bind(ctx, m, own, in.Force); err != nil {
 		return err
 	}
 	return v.p.Machines.CreateMachine(ctx, m)
-}
-
-// profile finds the hardware profile: the input's, else the pool's policy.
-func (v *Verbs) profile(ctx context.Context, in Input) (*app.Profile, error) {
-	name, field := in.Profile, "hardwareProfile"
-	if in.Pool != "" {
-		pool, err := v.cfg.Profiles.Pool(ctx, in.Pool)
-		if err != nil {
-			return nil, unknownName(err, "pool", in.Pool)
-		}
-		if name == "" {
-			name, field = pool.HardwareProfile, "pool"
-		}
-	}
-	if name == "" {
-		return nil, nil
-	}
-	p, err := v.cfg.Profiles.Profile(ctx, name)
-	if err != nil {
-		return nil, unknownName(err, field, name)
-	}
-	return p, nil
-}
-
-func unknownName(err error, field, name string) error {
-	if app.CodeOf(err) == app.NotFound {
-		return app.Invalid(field, "there is no %s named %.64q", field, name).Do("make it first, or choose another")
-	}
-	return err
 }
 
 // unknown refuses a machine that is enrolled already under another name.

@@ -27,7 +27,7 @@ type desk struct {
 	probe  error
 	bind   error
 	sealed map[string]enroll.Credentials
-	bound  *app.Profile // the last profile that bindings were resolved with
+	forced bool // the last bindings were made with force
 	probed int
 }
 
@@ -40,7 +40,7 @@ func newDesk(t *testing.T) *desk {
 	t.Cleanup(func() { _ = db.Close() })
 	d := &desk{db: db, sealed: map[string]enroll.Credentials{}, card: driver.Card{SPKI: "ab", ProductUUID: uuid, Serial: "S1", Vendor: "Example"}}
 	d.Verbs = enroll.New(&metal.Ports{Machines: db, Now: func() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }}, enroll.Config{
-		Profiles: db, Network: db,
+		Network: db,
 		Seal: func(_ context.Context, name string, c enroll.Credentials) (string, error) {
 			d.sealed["secret:"+name] = c
 			return "secret:" + name, nil
@@ -53,9 +53,9 @@ func newDesk(t *testing.T) *desk {
 			return nil
 		},
 		Probe: func(context.Context, app.BMC) (driver.Card, error) { d.probed++; return d.card, d.probe },
-		Bind: func(_ context.Context, _ *app.Machine, p *app.Profile, own map[string]app.Binding) (map[string]app.Binding, error) {
-			d.bound = p
-			return own, d.bind
+		Bind: func(_ context.Context, m *app.Machine, own map[string]app.Binding, force bool) error {
+			m.Drivers, d.forced = own, force
+			return d.bind
 		},
 	})
 	return d
@@ -165,32 +165,16 @@ func TestDuplicateUUIDsAreRefused(t *testing.T) {
 	}
 }
 
-func TestProfileComesFromThePool(t *testing.T) {
+func TestTheBindingsAreMadeOfWhatWasGiven(t *testing.T) {
 	d := newDesk(t)
 	d.card.ProductUUID = ""
-	for _, p := range []string{"big", "small"} {
-		if err := d.db.PutProfile(t.Context(), &app.Profile{Name: p}); err != nil {
-			t.Fatal(err)
-		}
+	in := input("node1")
+	in.Pool, in.Profile, in.Force = "web", "big", true
+	in.Drivers = map[string]app.Binding{"boot": {Driver: "ipxe"}}
+	m, err := d.Enroll(t.Context(), in)
+	if err != nil || m.Profile != "big" || m.Pool != "web" || !d.forced || m.Drivers["boot"].Driver != "ipxe" {
+		t.Errorf("%+v, forced %v, %v", m, d.forced, err)
 	}
-	for pool, profile := range map[string]string{"web": "small", "plain": ""} {
-		if err := d.db.PutPool(t.Context(), &app.Pool{Name: pool, HardwareProfile: profile}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, c := range []struct{ pool, profile, want string }{{"", "", ""}, {"web", "", "small"}, {"web", "big", "big"}, {"plain", "", ""}, {"", "big", "big"}} {
-		in := input(fmt.Sprintf("node%d", i))
-		in.Pool, in.Profile = c.pool, c.profile
-		m, err := d.Enroll(t.Context(), in)
-		if err != nil || m.Profile != c.want || m.Pool != c.pool || (c.want == "") != (d.bound == nil) || (d.bound != nil && d.bound.Name != c.want) {
-			t.Errorf("%+v: profile %q, bound with %+v, %v", c, m.Profile, d.bound, err)
-		}
-	}
-	in := input("other")
-	in.Pool = "nowhere"
-	d.refused(t, "an unknown pool", in, app.InvalidInput, "pool")
-	in.Pool, in.Profile = "", "nothing"
-	d.refused(t, "an unknown profile", in, app.InvalidInput, "hardwareProfile")
 }
 
 func TestAcceptForgetsTheDiscovery(t *testing.T) {

@@ -96,7 +96,7 @@ type navGroup struct {
 var navigation = []navGroup{
 	{"", []navItem{{"/", "Overview", app.PermMachinesRead}, {"/machines", "Machines", app.PermMachinesRead},
 		{"/discovered", "Discovered", app.PermMachinesRead}, {"/images", "Images", app.PermImagesRead},
-		{"/workflows", "Workflows", app.PermWorkflowsRead}, {"/events", "Events", app.PermEventsRead}}},
+		{"/workflows", "Workflows", app.PermWorkflowsRead}, {"/approvals", "Approvals", app.PermMachinesRead}, {"/events", "Events", app.PermEventsRead}}},
 	{"Site", []navItem{{"/network", "Network", app.PermNetworkRead}, {"/drivers", "Drivers & plugins", app.PermDriversRead},
 		{"/profiles", "Profiles & pools", app.PermProfilesRead}}},
 	{"Appliance", []navItem{{"/access", "Access", app.PermUsersRead}, {"/settings", "Settings", app.PermSettingsRead},

@@ -22,7 +22,8 @@ var nouns = map[string]string{
 	"machine": "Machines: enroll, commission, deploy, release.", "discovery": "Machines that netbooted and nobody enrolled.",
 	"image": "Operating-system images.", "workflow": "What is being done to machines.", "event": "What happened.",
 	"subnet": "Networks the appliance answers on.", "lease": "Addresses given out.", "driver": "Registered drivers.", "plugin": "Driver plugins, each in a process of its own.",
-	"profile": "Hardware profiles.", "pool": "Pools of machines.", "secret": "Sealed secrets.", "user": "People.", "token": "API tokens.",
+	"approval": "Batches that wait for a second operator.",
+	"profile":  "Hardware profiles.", "pool": "Pools of machines.", "secret": "Sealed secrets.", "user": "People.", "token": "API tokens.",
 	"health": "What is not as it should be.", "settings": "Settings of the site.", "session": "Who you are.", "version": "Version of the appliance.",
 }
 
@@ -35,6 +36,7 @@ var examples = map[string]string{
 	"machines.power":      "  bcd machine power on node-1 node-2",
 	"machines.override":   "  bcd machine override ready node-1 --reason 'the disk was replaced'",
 	"machines.commission": "  bcd machine commission node-1 --wait",
+	"machines.query":      "  bcd machine query node-1 bios.getSettings",
 	"subnets.create":      "  bcd subnet add 192.0.2.0/24 --poolStart 192.0.2.100 --poolEnd 192.0.2.199 --gateway 192.0.2.1",
 	"images.import":       "  bcd image import debian-12 --url https://images.example/debian-12.qcow2 --sha256 …",
 	"secrets.put":         "  bcd secret set note --value\n  echo '{value: {username: admin, password: …}}' | bcd secret set bmc -f -",
@@ -64,7 +66,9 @@ func Commands() []*cobra.Command {
 	parent("machine").AddCommand(applyCommand(), timelineCommand())
 	parent("discovery").AddCommand(portTimelineCommand())
 	parent("workflow").AddCommand(watchCommand())
-	return append(out, loginCommand(), logoutCommand())
+	parent("profile").AddCommand(fileCommands("profile", portableProfile)...)
+	parent("pool").AddCommand(fileCommands("pool", portablePool)...)
+	return append(out, approveCommand(), loginCommand(), logoutCommand())
 }
 
 // call is the command of one route.
@@ -72,6 +76,7 @@ type call struct {
 	rt     api.Route
 	params []string // names of the path's parameters
 	batch  bool     // takes several machines
+	chosen *selection
 	query  map[string]*string
 	body   *body
 	wait   bool
@@ -94,6 +99,9 @@ func command(rt api.Route) *cobra.Command {
 	c.body = newBody(cmd, rt.Request, rt.Args)
 	cmd.Use, cmd.Long = c.usage()
 	cmd.Args = c.check
+	if c.batch {
+		c.chosen = newSelection(cmd)
+	}
 	if c.batch || rt.Response != nil && hasField(rt.Response, "workflowId") {
 		cmd.Flags().BoolVarP(&c.wait, "wait", "w", false, "wait until the workflow ends, showing its steps")
 	}
@@ -122,7 +130,7 @@ func (c *call) usage() (use, long string) {
 		long += fmt.Sprintf("\n\n  <%s>  %s", a.path[0], a.doc)
 	}
 	if c.batch {
-		return strings.Join(append(append([]string{c.rt.CLI.Verb}, args...), "<machine>..."), " "), long
+		return strings.Join(append(append([]string{c.rt.CLI.Verb}, args...), "{<machine>... | --label key=value}"), " "), long
 	}
 	return strings.Join(append(append([]string{c.rt.CLI.Verb}, path...), args...), " "), long
 }
@@ -132,6 +140,9 @@ func (c *call) check(cmd *cobra.Command, given []string) error {
 	least := len(c.params) + len(c.arguments())
 	most := least
 	switch {
+	case c.batch && c.chosen.chosen():
+		least = len(c.arguments())
+		most = least
 	case c.batch:
 		most = len(given)
 	case c.body.fromFile():
@@ -186,8 +197,8 @@ func (c *call) run(cmd *cobra.Command, given []string) error {
 
 // target fills in the path. Several machines go to the batch route, whose answer names each.
 func (c *call) target(names []string, in any) (string, any) {
-	if c.batch && len(names) > 1 {
-		return "/api/v1/machines/actions/" + c.rt.Path[strings.LastIndex(c.rt.Path, "/")+1:], map[string]any{"ids": names, "options": orEmpty(in)}
+	if c.batch && (len(names) > 1 || c.chosen.chosen()) {
+		return batchRoute(c.rt), c.chosen.request(names, in)
 	}
 	path := c.rt.Path
 	for i, p := range c.params {

@@ -22,8 +22,9 @@ var columns = map[string][]string{
 	"lease":     {"address", "mac", "state", "expires", "hostname"},
 	"driver":    {"id", "version", "runsOn", "kinds", "source", "down"},
 	"plugin":    {"name", "state", "version", "pid", "uid", "memoryBytes", "restarts", "reason", "message", "time", "level"},
-	"profile":   {"name", "description"}, "pool": {"name", "hardwareProfile", "description"},
-	"secret": {"name", "updated"}, "user": {"name", "role", "disabled", "lastSeen"}, "token": {"id", "name", "expires", "lastUsed"},
+	"profile":   {"name", "description"}, "pool": {"name", "policy.hardwareProfile", "description"},
+	"approval": {"id", "operation", "state", "actor", "created", "expires", "decidedBy"},
+	"secret":   {"name", "updated"}, "user": {"name", "role", "disabled", "lastSeen"}, "token": {"id", "name", "expires", "lastUsed"},
 	"health": {"level", "code", "message", "wayOut"},
 }
 
@@ -102,7 +103,7 @@ func table(out io.Writer, noun string, items []any) {
 var headings = map[string]string{
 	"deployment.imageName": "IMAGE", "bmc.address": "BMC", "stateReason": "REASON", "machineId": "MACHINE", "error.message": "ERROR", "layout.table": "TABLE",
 	"rawBytes": "SIZE", "usedBytes": "USED", "storedBytes": "STORED", "poolStart": "FROM", "poolEnd": "TO", "runsOn": "RUNS ON", "wayOut": "WAY OUT",
-	"hardwareProfile": "PROFILE", "lastSeen": "LAST SEEN", "lastUsed": "LAST USED",
+	"policy.hardwareProfile": "PROFILE", "lastSeen": "LAST SEEN", "lastUsed": "LAST USED",
 }
 
 func heading(column string) string {

@@ -15,11 +15,18 @@ import (
 // verbDone tells what became of a verb on each machine, waiting for the workflows when asked to. It is an error when it
 // failed on one of them, whatever form the answer is shown in. names are what the machines were called by; nil: by id.
 func verbDone(cmd *cobra.Command, c *client.Client, verb string, names []string, answer json.RawMessage, wait bool) error {
-	results, err := verbResults(answer)
+	results, approval, err := verbResults(answer)
 	if err != nil {
 		return err
 	}
 	asJSON, _ := cmd.Flags().GetBool("json")
+	if approval != nil {
+		if asJSON {
+			fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSpace(string(answer)))
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s\n  → another operator runs: bcd approve %s\n", Printable(approval.Reason), approval.ID)
+		return nil
+	}
 	out := cmd.OutOrStdout()
 	if asJSON {
 		out = cmd.ErrOrStderr()
@@ -65,14 +72,14 @@ func verbDone(cmd *cobra.Command, c *client.Client, verb string, names []string,
 }
 
 // verbResults reads the answer of one machine's route or of the batch's.
-func verbResults(answer json.RawMessage) ([]api.VerbResult, error) {
+func verbResults(answer json.RawMessage) ([]api.VerbResult, *app.Approval, error) {
 	var many api.VerbResults
 	if err := json.Unmarshal(answer, &many); err == nil && many.Items != nil {
-		return many.Items, nil
+		return many.Items, many.Approval, nil
 	}
 	var one api.VerbResult
 	if err := json.Unmarshal(answer, &one); err != nil {
-		return nil, fmt.Errorf("reading the answer: %w", err)
+		return nil, nil, fmt.Errorf("reading the answer: %w", err)
 	}
-	return []api.VerbResult{one}, nil
+	return []api.VerbResult{one}, nil, nil
 }

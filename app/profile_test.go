@@ -1,0 +1,58 @@
+package app_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+)
+
+func TestABindingIsAnIDOrAnObject(t *testing.T) {
+	for in, want := range map[string]string{
+		`"redfish"`:            "redfish",
+		`{"driver":"redfish"}`: "redfish",
+		`{"driver":"acme","config":{"address":"192.0.2.1"}}`: "acme",
+	} {
+		var b app.Binding
+		if err := json.Unmarshal([]byte(in), &b); err != nil || b.Driver != want || (want == "acme") != (len(b.Config) > 0) {
+			t.Errorf("%s: %+v, %v", in, b, err)
+		}
+	}
+	for _, in := range []string{`7`, `{"driver":"a","password":"x"}`, `["a"]`} {
+		var b app.Binding
+		if err := json.Unmarshal([]byte(in), &b); app.CodeOf(err) != app.InvalidInput {
+			t.Errorf("%s: %+v, %v", in, b, err)
+		}
+	}
+}
+
+func TestProfileReportsEveryProblem(t *testing.T) {
+	good := app.Profile{Name: "gpu", Drivers: map[string]app.Binding{"acme-cooling": {Driver: "acme-bmc", Config: json.RawMessage(`{"zone":1}`)}},
+		BIOS: map[string]json.RawMessage{"BootMode": json.RawMessage(`"Uefi"`), "Cores": json.RawMessage(`4`), "SMT": json.RawMessage(`false`)},
+		RAID: &app.RAIDLayout{Volumes: []app.RAIDVolume{{Level: "1", Drives: []string{"0", "1"}}}}, Firmware: []app.FirmwareBaseline{{Component: "BIOS", Version: "2.1"}},
+		Steps: app.ProfileSteps{Commission: []app.ProfileStep{{Step: "acme-cooling.setFanCurve", With: json.RawMessage(`[1,2]`), Timeout: app.Duration(time.Minute)}}}}
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	bad := app.Profile{Name: "Not A Name", Description: "a\nb", KernelArgs: "${x}",
+		Drivers:  map[string]app.Binding{"Power": {Driver: "x"}, "power": {Driver: "No.Dots"}, "boot": {Driver: "ipxe", Config: json.RawMessage(`[]`)}},
+		BIOS:     map[string]json.RawMessage{"A": json.RawMessage(`{"nested":1}`), "=": json.RawMessage(`1`)},
+		RAID:     &app.RAIDLayout{Volumes: []app.RAIDVolume{{Level: "7", SizeBytes: -1}}},
+		Firmware: []app.FirmwareBaseline{{Component: "BIOS", Version: "1"}, {Component: "BIOS", Version: "2"}, {Component: "NIC", Version: "1", URL: "file:///x"}, {Component: "X", Version: "1", SHA256: "AB"}},
+		Steps: app.ProfileSteps{BeforeWrite: []app.ProfileStep{{Step: "power", On: "moon", With: json.RawMessage(`{`), Timeout: 1}},
+			AfterWrite: make([]app.ProfileStep, 33)}}
+	var fields []string
+	for _, e := range app.Problems(bad.Validate()) {
+		fields = append(fields, e.Field)
+	}
+	got := strings.Join(fields, " ")
+	for _, want := range []string{"name", "description", "kernelArgs", "drivers", "drivers.power.driver", "drivers.boot.config", "biosSettings.A", "biosSettings",
+		"raidLayout.volumes.0.level", "raidLayout.volumes.0", "firmwareBaseline.1", "firmwareBaseline.2.url", "firmwareBaseline.3.sha256",
+		"steps.beforeWrite.0.step", "steps.beforeWrite.0.on", "steps.beforeWrite.0.with", "steps.beforeWrite.0.timeout", "steps.afterWrite"} {
+		if !strings.Contains(" "+got+" ", " "+want+" ") {
+			t.Errorf("%s is not reported: %s", want, got)
+		}
+	}
+}

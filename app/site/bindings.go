@@ -1,0 +1,176 @@
+package site
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/drivers"
+	"github.com/better-compute/bcd/app/health"
+	"github.com/better-compute/bcd/app/metal/enroll"
+	"github.com/better-compute/bcd/app/metal/rotate"
+	"github.com/better-compute/bcd/app/secret"
+)
+
+// VaultFile is [vault] of config.toml: the server that vault:// references are read from.
+type VaultFile struct {
+	Address      string       `toml:"address"` // https://HOST:PORT
+	CAFile       string       `toml:"ca_file"`
+	Namespace    string       `toml:"namespace"`
+	TokenFile    string       `toml:"token_file"` // or AppRole:
+	RoleID       string       `toml:"role_id"`
+	SecretIDFile string       `toml:"secret_id_file"`
+	AuthMount    string       `toml:"auth_mount"`
+	Timeout      tomlDuration `toml:"timeout"`
+}
+
+// tomlDuration reads "10s".
+type tomlDuration time.Duration
+
+// UnmarshalText reads Go's form of a duration.
+func (d *tomlDuration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = tomlDuration(v)
+	return err
+}
+
+// open makes the client; nil when the section is empty.
+func (f *VaultFile) open() (*secret.KV, error) {
+	if *f == (VaultFile{}) {
+		return nil, nil
+	}
+	return secret.NewKV(secret.KVConfig{Address: f.Address, CAFile: f.CAFile, Namespace: f.Namespace, TokenFile: f.TokenFile, RoleID: f.RoleID,
+		SecretIDFile: f.SecretIDFile, AuthMount: f.AuthMount, Timeout: time.Duration(f.Timeout)})
+}
+
+func (f *VaultFile) validate() error {
+	_, err := f.open()
+	return err
+}
+
+// openVault opens the sealed secrets, and audits each that is opened.
+func (s *Site) openVault(keys string) error {
+	kv, err := s.cfg.File.Vault.open()
+	if err != nil {
+		return err
+	}
+	s.vault, err = secret.Open(secret.Config{KeyFile: filepath.Join(keys, "secrets.key"), Store: s.db, KV: kv, Audit: s.fetched})
+	return err
+}
+
+// fetched puts the opening of a secret into the audit trail.
+func (s *Site) fetched(f secret.Fetch) {
+	e := app.Event{Time: now().UTC(), Kind: "secret.fetched", Level: "info", MachineID: f.Use.MachineID, Workflow: f.Use.WorkflowID, Actor: f.Use.Actor,
+		Message: "the secret " + f.Ref + " was opened"}
+	if e.Actor == "" {
+		e.Actor = "system"
+	}
+	if f.Use.StepID != "" {
+		e.Message += " for the step " + f.Use.StepID
+	}
+	if f.Err != nil {
+		e.Kind, e.Level, e.Message = "secret.refused", "warn", "the secret "+f.Ref+" could not be opened: "+f.Err.Error()
+	}
+	s.bus.Emit(e)
+}
+
+// wireDrivers makes the registry and what keeps machines bound to it.
+func (s *Site) wireDrivers() {
+	s.registry = drivers.New(drivers.Config{Secrets: s.vault, Profiles: s.db, Logger: s.log, BMCDrivers: s.cfg.File.BMCDrivers, Journal: s.db,
+		Changed: func(id string) { s.bindings.DriverChanged(id) },
+		Record: func(e app.Event) {
+			if e.Kind != drivers.CommandPower && e.Kind != drivers.CommandBoot { // those are recorded with their times by the verbs' hardware
+				s.bus.Emit(e)
+			}
+		}})
+	s.bindings = drivers.NewKeeper(drivers.KeeperConfig{Registry: s.registry, Machines: s.db, Record: s.bus.Emit, Log: s.log})
+}
+
+// bind makes the bindings of a machine that is being enrolled. What is doubtful goes into its audit trail.
+func (s *Site) bind(ctx context.Context, m *app.Machine, own map[string]app.Binding, force bool) error {
+	warnings, err := s.bindings.Bind(ctx, m, own, force)
+	for _, w := range warnings {
+		s.bus.Emit(app.Event{Time: now().UTC(), Kind: "machine.bound", Level: "warn", MachineID: m.ID, Actor: "system", Message: w})
+	}
+	return err
+}
+
+// query asks a machine's BMC by an operation that only looks.
+func (s *Site) query(ctx context.Context, m *app.Machine, operation string) (json.RawMessage, error) {
+	return s.registry.For(m, drivers.Options{}).Query(ctx, operation)
+}
+
+// rotations makes the verb that changes BMC passwords.
+func (s *Site) rotations() *rotate.Verbs {
+	return rotate.New(s.ports, rotate.Config{
+		Open: func(ctx context.Context, ref string) (enroll.Credentials, error) {
+			v, err := s.vault.Resolve(ctx, ref)
+			if err != nil {
+				return enroll.Credentials{}, err
+			}
+			user, _ := v.Field("username")
+			password, _ := v.Field("password")
+			return enroll.Credentials{Username: user, Password: password}, nil
+		},
+		Seal: s.seal, Forget: s.unseal, Ref: secret.Ref,
+		Login: func(ctx context.Context, m *app.Machine, c enroll.Credentials) error {
+			login := secret.Login(c.Username, c.Password)
+			_, err := s.registry.Probe(ctx, drivers.ProbeInput{BMC: *m.BMC, Login: &login})
+			return err
+		},
+	})
+}
+
+// maxListed is how many machines one warning names.
+const maxListed = 5
+
+// bindingHealth lists machines whose bindings do not resolve any more, or fail their driver's own check, and passwords that
+// are not settled.
+func (s *Site) bindingHealth(ctx context.Context) ([]health.Warning, error) {
+	var out []health.Warning
+	var live []string
+	for i, p := range s.bindings.Problems() {
+		switch {
+		case p.Live:
+			live = append(live, fmt.Sprintf("%s (%s)", p.Machine, p.Error.Message))
+		case i < maxListed:
+			out = append(out, health.Warning{Code: "binding-broken", Level: "error", Message: fmt.Sprintf("the drivers of %s cannot be bound any more, so it keeps the old ones: %s", p.Machine, p.Error.Message),
+				WayOut: "correct its hardware profile, its pool or its own drivers, or bring the plugin back"})
+		case i == maxListed:
+			out = append(out, health.Warning{Code: "binding-broken", Level: "error", Message: "and there are more machines whose drivers cannot be bound", WayOut: "correct the first ones: they often have one cause"})
+		}
+	}
+	if len(live) > 0 {
+		more := ""
+		if len(live) > maxListed {
+			more = fmt.Sprintf(" and %d more", len(live)-maxListed)
+		}
+		out = append(out, health.Warning{Code: "driver-check-failed", Level: "warn", Message: "the drivers' own checks fail for " + strings.Join(live[:min(len(live), maxListed)], ", ") + more,
+			WayOut: "check address and credentials of their BMCs, or the driver's configuration"})
+	}
+	return s.unsettled(ctx, out)
+}
+
+// unsettled adds the machines for which two passwords are kept and that no rotation is under way on.
+func (s *Site) unsettled(ctx context.Context, out []health.Warning) ([]health.Warning, error) {
+	all, err := s.vault.List(ctx)
+	if err != nil {
+		return out, err
+	}
+	for _, x := range all {
+		id, ok := rotate.Unsettled(x.Name)
+		if !ok {
+			continue
+		}
+		m, err := s.db.Machine(ctx, id)
+		if err == nil && m.WorkflowID == "" {
+			out = append(out, health.Warning{Code: "credential-unsettled", Level: "error", Message: "it is not known which of two passwords the BMC of " + m.Name + " takes; both are kept",
+				WayOut: "rotate its credential again once the BMC answers"})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+
+	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/web/api"
+)
+
+// maxDocuments bounds the documents of one file.
+const maxDocuments = 1000
+
+// fileCommands are apply and export of a noun that is kept as data: hardware profiles and pools.
+func fileCommands(noun string, portable func(json.RawMessage) (map[string]any, error)) []*cobra.Command {
+	var file string
+	applyCmd := &cobra.Command{Use: "apply -f <file>", Short: fmt.Sprintf("Create or replace the %ss of a YAML or JSON file.", noun), Args: cobra.NoArgs,
+		Long: fmt.Sprintf("Create or replace the %ss of a file. It may hold several, separated by lines of three hyphens, each with its name\nand what \"bcd %s export\" writes.", noun, noun)}
+	applyCmd.Flags().StringVarP(&file, "file", "f", "", "the file, - for standard input")
+	_ = applyCmd.MarkFlagRequired("file") // the flag was just defined
+	applyCmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		raw, err := readAll(file, cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		docs, err := Documents(raw)
+		if err != nil {
+			return err
+		}
+		return applyAll(cmd, noun, docs)
+	}
+	exportCmd := &cobra.Command{Use: fmt.Sprintf("export [<%s>...]", noun), Short: fmt.Sprintf("Write %ss as a file that can be applied: those that are named, or all.", noun), Args: cobra.ArbitraryArgs}
+	exportCmd.RunE = func(cmd *cobra.Command, names []string) error { return exportAll(cmd, noun, names, portable) }
+	return []*cobra.Command{applyCmd, exportCmd}
+}
+
+// Documents reads the documents of a YAML or JSON file.
+func Documents(raw []byte) ([]map[string]any, error) {
+	var out []map[string]any
+	for d := yaml.NewDecoder(bytes.NewReader(raw)); ; {
+		var v map[string]any
+		err := d.Decode(&v)
+		switch {
+		case errors.Is(err, io.EOF) && len(out) > 0:
+			return out, nil
+		case err != nil || len(out) == maxDocuments:
+			return nil, app.Invalid("file", "holds no documents of YAML or JSON that can be read").Do("see what export writes")
+		}
+		if v == nil {
+			continue
+		}
+		if name, _ := v["name"].(string); name == "" {
+			return nil, app.Invalid("name", "is missing in document %d", len(out)+1).Do("give each its name")
+		}
+		out = append(out, v)
+	}
+}
+
+func applyAll(cmd *cobra.Command, noun string, docs []map[string]any) error {
+	c, err := connect()
+	if err != nil {
+		return err
+	}
+	failed := 0
+	for _, doc := range docs {
+		name := doc["name"].(string) // Documents has looked
+		delete(doc, "name")
+		if _, err := c.Do(cmd.Context(), "PUT", "/api/v1/"+noun+"s/"+url.PathEscape(name), nil, doc); err != nil {
+			failed++
+			Fail(cmd.OutOrStdout(), Printable(name)+": ", err)
+			continue
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: saved\n", Printable(name))
+	}
+	if failed > 0 {
+		return app.Errorf(app.InvalidInput, "apply-failed", "%d of %d were not saved", failed, len(docs)).Do("mend what is said above and apply the file again")
+	}
+	return nil
+}
+
+func exportAll(cmd *cobra.Command, noun string, names []string, portable func(json.RawMessage) (map[string]any, error)) error {
+	c, err := connect()
+	if err != nil {
+		return err
+	}
+	var found []json.RawMessage
+	for _, n := range names {
+		raw, err := c.Do(cmd.Context(), "GET", "/api/v1/"+noun+"s/"+url.PathEscape(n), nil, nil)
+		if err != nil {
+			return err
+		}
+		found = append(found, raw)
+	}
+	if len(names) == 0 {
+		raw, err := c.Do(cmd.Context(), "GET", "/api/v1/"+noun+"s", nil, nil)
+		if err != nil {
+			return err
+		}
+		var l api.List[json.RawMessage]
+		if err := json.Unmarshal(raw, &l); err != nil {
+			return fmt.Errorf("reading the answer: %w", err)
+		}
+		found = l.Items
+	}
+	e := yaml.NewEncoder(cmd.OutOrStdout())
+	e.SetIndent(2)
+	for _, raw := range found {
+		doc, err := portable(raw)
+		if err == nil {
+			err = e.Encode(doc)
+		}
+		if err != nil {
+			return fmt.Errorf("writing a %s: %w", noun, err)
+		}
+	}
+	return e.Close()
+}
+
+func portableProfile(raw json.RawMessage) (map[string]any, error) {
+	var p app.Profile
+	err := json.Unmarshal(raw, &p)
+	return api.Portable(&p), err
+}
+
+func portablePool(raw json.RawMessage) (map[string]any, error) {
+	var p app.Pool
+	err := json.Unmarshal(raw, &p)
+	return api.PortablePool(&p), err
+}
+
+// approveCommand decides about a batch that waits: the short form of "approval decide".
+func approveCommand() *cobra.Command {
+	var in api.ApprovalInput
+	cmd := &cobra.Command{Use: "approve <approval>", GroupID: "client", Short: "Approve a batch that another operator asked for.", Args: cobra.ExactArgs(1)}
+	cmd.Flags().BoolVar(&in.Deny, "deny", false, "refuse it")
+	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the record")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := connect()
+		if err != nil {
+			return err
+		}
+		raw, err := c.Do(cmd.Context(), "POST", "/api/v1/approvals/"+url.PathEscape(args[0])+"/decision", nil, in)
+		if err != nil {
+			return err
+		}
+		return show(cmd, "approval", raw)
+	}
+	return cmd
+}
