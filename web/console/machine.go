@@ -161,13 +161,13 @@ var verbForms = map[api.Verb]verbForm{
 
 	api.RotateCredential: {noOptions, "The password is being changed.", nil},
 
-	api.Abort:      {reason, "The workflow is being ended.", nil},
-	api.Retry:      {noOptions, "Trying again.", nil},
-	api.Override:   {readOverride, "The state is overridden.", nil},
-	api.Lock:       {reason, "The machine is locked.", nil},
-	api.Unlock:     {noOptions, "The machine is unlocked.", nil},
-	api.Retire:     {readRetire, "The machine is retired.", nil},
-	api.Delete:     {readDelete, "", nil},
+	api.Abort:    {reason, "The workflow is being ended.", nil},
+	api.Retry:    {noOptions, "Trying again.", nil},
+	api.Override: {readOverride, "The state is overridden.", nil},
+	api.Lock:     {reason, "The machine is locked.", nil},
+	api.Unlock:   {noOptions, "The machine is unlocked.", nil},
+	api.Retire:   {readRetire, "The machine is retired.", nil},
+	api.Delete:   {readDelete, "", nil},
 }
 
 // verb does what a form asks.
