@@ -78,8 +78,11 @@ func (h *Host) Start(ctx context.Context) ([]*driver.Driver, error) {
 	return drivers, nil
 }
 
-// Close asks the plugin to stop, waits for it, and fails every call from then on.
+// Close asks the plugin to stop, waits for it, and fails every call from then on. It may be called more than once.
 func (h *Host) Close() error {
+	if h.cancel == nil {
+		return nil // nothing was started
+	}
 	h.cancel()
 	<-h.over
 	return nil

@@ -138,6 +138,9 @@ func (o Options) getenv(name string) string {
 	return value
 }
 
+// maxSocketPath is what fits into sockaddr_un with its zero byte, on the system with the least room (104 bytes on BSD).
+const maxSocketPath = 103
+
 func (o Options) listen() (net.Listener, error) {
 	switch o.Network {
 	case "tcp":
@@ -147,7 +150,11 @@ func (o Options) listen() (net.Listener, error) {
 		if !filepath.IsAbs(dir) {
 			return nil, fmt.Errorf("%s is not an absolute path", EnvSocketDir)
 		}
-		return net.Listen("unix", filepath.Join(dir, SocketName))
+		path := filepath.Join(dir, SocketName)
+		if len(path) > maxSocketPath {
+			return nil, fmt.Errorf("the path of the socket is %d bytes long; the system takes %d: the host must choose a shorter directory", len(path), maxSocketPath)
+		}
+		return net.Listen("unix", path)
 	}
 	return nil, fmt.Errorf("the network %q is neither unix nor tcp", o.Network)
 }

@@ -295,3 +295,64 @@ func TestStrangersAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestServeSaysWhatIsWrong(t *testing.T) {
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := echoDefinition()
+	wrong := echoDefinition()
+	wrong.Version = "one"
+	for want, c := range map[string]struct {
+		o    Options
+		defs []driver.Definition
+	}{
+		"serves 1 to 64 drivers, not 0": {Options{}, nil},
+		"not a semantic version":        {Options{}, []driver.Definition{wrong}},
+		"driver echo is served twice":   {Options{}, []driver.Definition{good, good}},
+		"is an operation of no driver":  {Options{Streams: []string{"raid.tail"}}, []driver.Definition{good}},
+		"neither unix nor tcp":          {Options{Network: "udp"}, []driver.Definition{good}},
+		"shorter directory":             {Options{Env: Environ("", "/run/"+strings.Repeat("x", 100), id)}, []driver.Definition{good}},
+		"is not an absolute path":       {Options{Env: Environ("", "run", id)}, []driver.Definition{good}},
+		"reading BCX_CLIENT_CERT":       {Options{Env: []string{EnvCookie + "=" + Cookie, EnvClientCert + "=AAAA"}}, []driver.Definition{good}},
+	} {
+		if c.o.Env == nil {
+			c.o.Env = Environ("", shortDir(t), id)
+		}
+		c.o.IgnoreSignals, c.o.Stdout = true, io.Discard
+		if err := Serve(t.Context(), c.o, c.defs...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestTCP serves on loopback, as on systems without Unix sockets.
+func TestTCP(t *testing.T) {
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, stdout := io.Pipe()
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() {
+		over <- Serve(ctx, Options{Network: "tcp", IgnoreSignals: true, Env: Environ("", "", id), Stdout: stdout}, echoDefinition())
+	}()
+	hs, err := ReadHandshake(withTimeout(t), out)
+	if err != nil || hs.Network != "tcp" || hs.Within("/run/x") == nil {
+		t.Fatal(hs, err)
+	}
+	conn, err := Dial(withTimeout(t), DialConfig{Handshake: hs, Identity: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Health(withTimeout(t)); err != nil {
+		t.Error(err)
+	}
+	conn.Close()
+	stop()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}

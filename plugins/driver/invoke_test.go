@@ -334,3 +334,43 @@ func FuzzDefineSchema(f *testing.F) {
 		_, _ = s.withDefaults(json.RawMessage(config))
 	})
 }
+
+// closing is a stream that notes its end.
+type closing struct {
+	pipe
+	ended *bool
+}
+
+func (c closing) Close() error { *c.ended = true; return nil }
+
+// streams is an Invoker of a kind nobody registered, whose operation gives a stream.
+type streams struct{ ended *bool }
+
+func (s streams) Invoke(*Context, string, []json.RawMessage) (any, error) {
+	return closing{ended: s.ended}, nil
+}
+
+func TestInvokeClosesAStreamNobodyAskedFor(t *testing.T) {
+	ended := false
+	d, err := Define(Definition{ID: "acme", Version: "1.0.0", RunsOn: RunsOnSite, Foreign: true,
+		Implements: map[string]Factory{"acme-tail": func(json.RawMessage) (any, error) { return streams{&ended}, nil }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Invoke(NewContext(t.Context()), Call{Kind: "acme-tail", Operation: "tail"})
+	var e *Error
+	if !errors.As(err, &e) || e.Code != CodeUnsupported || !ended {
+		t.Errorf("%v, closed %v", err, ended)
+	}
+	s, err := d.Stream(NewContext(t.Context()), Call{Kind: "acme-tail", Operation: "tail"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+}
+
+func TestSecretMapNames(t *testing.T) {
+	if got := (SecretMap{"username": "a", "password": "b"}).Names(); len(got) != 2 || got[0] != "password" {
+		t.Error(got)
+	}
+}
