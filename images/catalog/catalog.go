@@ -112,7 +112,7 @@ func (c *Catalog) recover(ctx context.Context) error {
 			ready[i.ID] = true
 			if _, err := c.index(i.ID, i.Index); err != nil {
 				c.cfg.Log.Error("an image cannot be read", "image", i.Name, "err", err)
-				c.fail(ctx, i.ID, app.Errorf(app.Unavailable, "image-damaged", "its chunk index is missing or damaged").Do("import it again"))
+				c.fail(ctx, i.ID, unreadable(err))
 			}
 		case Importing:
 			c.fail(ctx, i.ID, app.Errorf(app.Interrupted, "import-interrupted", "the appliance was stopped during the import").Do("import it again"))
@@ -130,6 +130,14 @@ func (c *Catalog) recover(ctx context.Context) error {
 		}
 	}
 	return c.collect(ctx)
+}
+
+// unreadable says why an image that was ready is so no more.
+func unreadable(err error) error {
+	if e, ok := app.AsError(err); ok && e.Reason == "chunk-index-version" {
+		return app.Errorf(app.Unsupported, "image-version", "it was imported by another version of this program, whose chunk index this one does not read").Do("import it again")
+	}
+	return app.Errorf(app.Unavailable, "image-damaged", "its chunk index is missing or damaged").Do("import it again")
 }
 
 // Run waits for ctx, then ends the imports that StartURL began and returns when they have.

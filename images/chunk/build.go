@@ -2,7 +2,6 @@ package chunk
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"runtime"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -49,12 +49,11 @@ func (s *Store) NewBuild() (*Build, error) {
 // job is one chunk between the splitter and the pack.
 type job struct {
 	off    int64
-	buf    []byte // raw bytes, from the pool
-	raw    []byte
+	raw    []byte // and stored keep their arrays in the pool
 	id     [32]byte
 	sum    uint64
 	stored []byte
-	sha    [32]byte
+	hash   [32]byte
 	pack   PackID
 	row    entry
 	shared bool // the store holds it: pack and row say where
@@ -68,7 +67,7 @@ func (b *Build) Add(ctx context.Context, src io.Reader, observe func(off int64, 
 	depth := 8 * b.workers
 	pool := make(chan *job, depth)
 	for range depth {
-		pool <- &job{buf: make([]byte, DefaultParams.Max)}
+		pool <- &job{}
 	}
 	work, order := make(chan *job), make(chan *job, depth)
 	g.Go(func() error {
@@ -88,7 +87,10 @@ func (b *Build) Add(ctx context.Context, src io.Reader, observe func(off int64, 
 
 func (b *Build) split(ctx context.Context, src io.Reader, pool <-chan *job, work, order chan<- *job) error {
 	s := NewSplitter(src, DefaultParams)
-	for {
+	for n := 0; ; n++ {
+		if n == FineChunks {
+			s.Coarsen(CoarseParams)
+		}
 		off, data, err := s.Next()
 		if errors.Is(err, io.EOF) {
 			b.index.RawBytes = s.Size()
@@ -103,7 +105,7 @@ func (b *Build) split(ctx context.Context, src io.Reader, pool <-chan *job, work
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		*j = job{off: off, buf: j.buf, raw: j.buf[:copy(j.buf, data)], stored: j.stored, ready: make(chan struct{})}
+		*j = job{off: off, raw: append(j.raw[:0], data...), stored: j.stored, ready: make(chan struct{})}
 		order <- j // never blocks: it is as deep as the pool
 		select {
 		case work <- j:
@@ -114,16 +116,16 @@ func (b *Build) split(ctx context.Context, src io.Reader, pool <-chan *job, work
 }
 
 func (b *Build) press(work <-chan *job) error {
-	enc, err := newEncoder(zstd.SpeedDefault)
+	enc, err := newEncoder(zstd.SpeedBetterCompression)
 	if err != nil {
 		return err
 	}
 	for j := range work {
-		j.id = sha256.Sum256(j.raw)
+		j.id = blake3.Sum256(j.raw)
 		if j.pack, j.row, j.shared = b.known.find(j.id); !j.shared {
 			j.sum = Sum(j.raw)
 			j.stored = enc.frame(j.raw, j.stored)
-			j.sha = sha256.Sum256(j.stored)
+			j.hash = blake3.Sum256(j.stored)
 		}
 		close(j.ready)
 	}
@@ -155,12 +157,12 @@ func (b *Build) put(j *job) error {
 	if len(b.index.Chunks) >= MaxChunks {
 		return fmt.Errorf("the image has more than %d chunks", MaxChunks)
 	}
-	c := Chunk{Offset: j.off, Size: uint32(len(j.raw)), Sum: j.sum, SHA256: j.sha}
+	c := Chunk{Offset: j.off, Size: uint32(len(j.raw)), Sum: j.sum, Hash: j.hash, ID: ID(j.id[:])}
 	i := len(b.index.Chunks)
 	first, repeated := b.own[j.id]
 	switch {
 	case j.shared:
-		c.Pack, c.PackOff, c.Stored, c.Sum, c.SHA256 = b.number(j.pack), j.row.Off, j.row.Stored, j.row.Sum, j.row.SHA256
+		c.Pack, c.PackOff, c.Stored, c.Sum, c.Hash = b.number(j.pack), j.row.Off, j.row.Stored, j.row.Sum, j.row.Hash
 	case repeated:
 		prev := &b.index.Chunks[first]
 		c.Pack, c.PackOff, c.Stored = prev.Pack, prev.PackOff, prev.Stored
@@ -189,7 +191,7 @@ func (b *Build) store1(c *Chunk, j *job, i int) error {
 		}
 		b.pack = p
 	}
-	off, err := b.pack.add(entry{ID: j.id, SHA256: j.sha, Sum: j.sum, Size: c.Size}, j.stored)
+	off, err := b.pack.add(entry{ID: j.id, Hash: j.hash, Sum: j.sum, Size: c.Size}, j.stored)
 	if err != nil {
 		return err
 	}

@@ -2,28 +2,30 @@
 //
 // # Form
 //
-// A raw image is cut into chunks of 16 to 256 KiB, 64 KiB on average. Chunks start at multiples of 4 KiB and are multiples
-// of it long (Block). A chunk ends after the first block, from 16 KiB on, whose xxHash64 has four zero bits at its end;
-// or before a run of 16 KiB of zeros; or at 256 KiB. Blocks of zeros at either end of a chunk are dropped: what no chunk
-// covers is zero. Where chunks end is an import's affair alone: a later build may cut otherwise without a new version.
+// A raw image is cut into chunks of 16 to 256 KiB. Chunks start at multiples of 4 KiB and are multiples of it long (Block).
+// A chunk ends after the first block, from 16 KiB on, that ends with four zero bytes, as the last block of a file does, or
+// whose xxHash64 has four zero bits at its end; or before a run of 16 KiB of zeros; or at 256 KiB. After 262,144 chunks they
+// are eight times as large. Blocks of zeros at either end of a chunk are dropped: what no chunk covers is zero. Where chunks
+// end is an import's affair alone: a later build may cut otherwise without a new version.
 //
 // Each chunk is one zstd frame, or stored as it is when that saves less than a 32nd. Frames lie back to back in pack files
 // of up to 64 MiB, in image order. A chunk that the store holds already is not stored again: the index points into the
-// older pack. Packs never change once they have their name, the first 16 bytes of SHA-256 over the SHA-256 of their frames.
-// A pack ends with a table (SHA-256 of the raw chunk, SHA-256 and length of the frame, offset, xxHash64) that only later
-// imports read.
+// older pack. Packs never change once they have their name, the first 16 bytes of SHA-256 over the BLAKE3 hashes of their
+// frames. A pack ends with a table (BLAKE3 of the raw chunk, BLAKE3 and length of the frame, offset, xxHash64) that only
+// later imports read.
 //
 // The index lists packs and chunks. It is little-endian:
 //
-//	magic "bcdindex", u32 version 1, u32 block size 4096, u64 raw bytes of the image
+//	magic "bcdindex", u32 version 2, u32 block size 4096, u64 raw bytes of the image
 //	u32 packs, u32 chunks, u32 length of the table, u32 length of the table compressed
 //	packs × 16 bytes: pack names
 //	one zstd frame: the table, five variable-length integers a chunk: zero blocks before it, blocks in it, pack (signed
 //	difference to the chunk before), offset in the pack (signed difference to the end of the frame before), frame length
-//	chunks × 40 bytes: SHA-256 of the frame, xxHash64 of the raw bytes
+//	chunks × 56 bytes: BLAKE3 of the frame, first half of the BLAKE3 of the raw bytes, xxHash64 of the raw bytes
 //
 // A frame as long as its chunk is not compressed. The SHA-256 of the whole index is what a signed command pins; from there
-// every hash in it is trusted. A reader of another version refuses with the reason chunk-index-version.
+// every hash in it is trusted. A reader of another version refuses with the reason chunk-index-version; a
+// catalog that finds such an index says that the image is to be imported again.
 //
 // # Transfer
 //
@@ -33,29 +35,30 @@
 //
 // # What was measured
 //
-// Two builds of one Debian image (1 GiB raw, 361 MB of it used), the second with two more packages, on two cores of a
-// server CPU with SHA instructions. "New" is the share of the second image's bytes that the first does not hold.
+// Two builds of one Debian image (1.25 GiB raw, 475 MB of it used), the second with two more packages (jq, tmux). "Sent" is
+// what an agent fetches of the second when its disk holds the first, index included, over what it fetches of all of it.
+// Blocks of 4 KiB, each on its own, would give 0.056 of the raw bytes.
 //
-//	min/avg/max KiB    chunks   new     new, stored   first image stored   decompress, one core
-//	 16/ 16/  64       12,900   0.138   21.9 MB       130.1 MB              860 MB/s
-//	  8/ 32/ 128       10,100   0.162   23.8 MB       128.7 MB              900 MB/s
-//	 16/ 64/ 256        4,800   0.219   28.6 MB       125.9 MB             1010 MB/s     (chosen)
-//	 32/ 64/ 256        3,900   0.225   29.2 MB       125.6 MB             1000 MB/s
-//	 32/128/ 512        2,350   0.286   34.4 MB       124.0 MB             1050 MB/s
-//	 64/256/1024        1,130   0.386   43.2 MB       121.8 MB             1130 MB/s
-//	 whole image, zstd -3                             112.6 MB
+//	min/avg/max KiB    cut at the end of files    chunks   sent
+//	 16/ 16/  64       no                         17,000   0.131
+//	 16/ 64/ 256       no                          6,300   0.189
+//	  4/ 16/ 128       yes                        57,700   0.105
+//	  8/ 32/ 128       yes                        30,600   0.112
+//	  8/ 64/ 256       yes                        27,100   0.115
+//	 16/ 16/  64       yes                        22,000   0.119
+//	 16/ 64/ 256       yes                        16,900   0.123     (chosen)
 //
-// Cutting at bytes instead of blocks, by a rolling hash, gives 0.12, 0.22 and 0.41 for averages of 16, 64 and 256 KiB: the
-// same, for file systems move their files by whole blocks. Fixed pieces of 64 KiB give 0.91. A zero run of 4, 16 or 64 KiB
-// as the end of a chunk changes neither figure by a hundredth.
+// Cutting at bytes instead of blocks, by a rolling hash, gives what cutting at blocks gives, for file systems move their
+// files by whole blocks. Fixed pieces of 64 KiB share a tenth. What has no files in it, or large ones, keeps chunks of
+// 64 KiB and more.
 //
-// With the chosen form the first image's index is 205 kB for 4,712 chunks (0.06 % of the bytes used), and an agent makes 89
-// requests for 126 MB in 127 writes. The second makes 137 requests for 134 MB, of which it throws 2 MB away, in 646 writes;
-// its import added 28.6 MB to the store. Single requests for single chunks would have been 4,790.
+// Hashes: BLAKE3 (AVX2) takes 0.4 s a GB here, of pieces as small as frames are, and 1.4 GB/s is what SHA-256 reaches with
+// the processor's own instructions; without vector instructions, as in software emulation, BLAKE3 needs about a third of
+// SHA-256's work. The wire is checked by BLAKE3 of frames; bytes that lie on a disk already (seeds) by BLAKE3 of the raw
+// bytes, for who had the disk before may have prepared it; read-back, which is against faults and not against attackers, by
+// xxHash64 of raw bytes (6.5 GB/s).
 //
-// Hashes: SHA-256 over the stored bytes costs 0.7 s a GB with SHA instructions, over the raw bytes three times that here.
-// So the wire is checked by SHA-256 of frames, and read-back, which is against faults and not against attackers, by
-// xxHash64 of raw bytes (6.5 GB/s). BLAKE3 was weighed and left: about a tenth of a deploy's CPU time on two cores, for one
-// more dependency in the ramdisk. Higher zstd levels were left as well: "better" stores 1 % less and "best" 6 % less, at 77
-// and 20 % of the import speed, and neither decompresses faster.
+// zstd levels, of klauspost/compress: "better" (chosen) stores 2 % less than "default" on the Debian image at 79 % of its
+// import speed (134 against 170 MB/s and core), and decompresses as fast; on an image half of which is noise and half a
+// short pattern it decompresses at 6.5 GB/s instead of 2.6. "Fastest" stores 4 % more and decompresses no faster.
 package chunk

@@ -1,15 +1,24 @@
 package chunk
 
 import (
-	"crypto/sha256"
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
+	"github.com/zeebo/blake3"
 )
 
 // Sum is the checksum of raw bytes that Chunk.Sum holds.
 func Sum(raw []byte) uint64 { return xxhash.Sum64(raw) }
+
+// ID is the first half of a BLAKE3 hash over a chunk's raw bytes.
+type ID [16]byte
+
+// Identify gives the ID of raw bytes: by it, bytes that lie on a disk already are trusted.
+func Identify(raw []byte) ID {
+	h := blake3.Sum256(raw)
+	return ID(h[:])
+}
 
 // Decoder opens frames. It may be used by one goroutine at a time and holds about 1 MiB.
 type Decoder struct {
@@ -36,14 +45,14 @@ func (d *Decoder) Close() { d.z.Close() }
 const Slack = 64
 
 // Open checks the stored bytes of c against the index and decompresses them into dst, whose length must be c.Size. It
-// checks twice: SHA-256 over what travelled, xxHash64 over what came out of the decompressor (see SumLater). It may leave anything in
+// checks twice: BLAKE3 over what travelled, xxHash64 over what came out of the decompressor (see SumLater). It may leave anything in
 // slack bytes of dst's capacity after its length; 0 forbids that.
 func (d *Decoder) Open(c *Chunk, stored, dst []byte, slack int) error {
 	if len(stored) != int(c.Stored) || len(dst) != int(c.Size) {
 		return fmt.Errorf("chunk at %d: %d stored bytes into %d, the index says %d into %d", c.Offset, len(stored), len(dst), c.Stored, c.Size)
 	}
-	if sha256.Sum256(stored) != c.SHA256 {
-		return fmt.Errorf("chunk at %d: the SHA-256 of its stored bytes differs from the index", c.Offset)
+	if blake3.Sum256(stored) != c.Hash {
+		return fmt.Errorf("chunk at %d: the BLAKE3 hash of its stored bytes differs from the index", c.Offset)
 	}
 	if c.Stored == c.Size {
 		copy(dst, stored)

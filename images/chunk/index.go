@@ -14,7 +14,7 @@ import (
 )
 
 // Version of the index this package writes, and the only one it reads.
-const Version = 1
+const Version = 2
 
 // Limits of an index. A parser refuses what lies beyond them before it allocates.
 const (
@@ -28,7 +28,7 @@ const (
 
 const indexMagic = "bcdindex"
 
-// PackID names a pack: the first half of the SHA-256 over the SHA-256 of its frames, in order.
+// PackID names a pack: the first half of the SHA-256 over the BLAKE3 hashes of its frames, in order.
 type PackID [16]byte
 
 // String is the file name of the pack, 32 hex digits.
@@ -55,7 +55,8 @@ type Chunk struct {
 	Pack    uint32   // index into Index.Packs
 	PackOff uint32   // of the frame in the pack, bytes
 	Stored  uint32   // bytes of the frame; equal to Size when it is stored as it is, else it is one zstd frame
-	SHA256  [32]byte // of the stored bytes
+	Hash    [32]byte // BLAKE3 of the stored bytes: what travels
+	ID      ID       // of the raw bytes: what a seed is trusted by
 }
 
 // End is the offset after the chunk.
@@ -116,7 +117,7 @@ func (x *Index) Encode() ([]byte, error) {
 		return nil, err
 	}
 	packed := enc.EncodeAll(meta, nil)
-	out := make([]byte, 0, headerBytes+len(packed)+len(x.Packs)*16+len(x.Chunks)*40)
+	out := make([]byte, 0, headerBytes+len(packed)+len(x.Packs)*16+len(x.Chunks)*sumsBytes)
 	out = append(out, indexMagic...)
 	out = binary.LittleEndian.AppendUint32(out, Version)
 	out = binary.LittleEndian.AppendUint32(out, Block)
@@ -130,7 +131,7 @@ func (x *Index) Encode() ([]byte, error) {
 	}
 	out = append(out, packed...)
 	for i := range x.Chunks {
-		out = append(out, x.Chunks[i].SHA256[:]...)
+		out = append(append(out, x.Chunks[i].Hash[:]...), x.Chunks[i].ID[:]...)
 		out = binary.LittleEndian.AppendUint64(out, x.Chunks[i].Sum)
 	}
 	if len(out) > MaxIndexBytes {
@@ -139,7 +140,10 @@ func (x *Index) Encode() ([]byte, error) {
 	return out, nil
 }
 
-const headerBytes = 40
+const (
+	headerBytes = 40
+	sumsBytes   = 32 + 16 + 8 // of a chunk: Hash, ID, Sum
+)
 
 // ParseIndex reads what Encode wrote. Its errors say in what way the input is no index of this version; callers that show
 // them to people wrap them. It never allocates more than a small multiple of len(b).
@@ -160,7 +164,7 @@ func ParseIndex(b []byte) (*Index, error) {
 	if raw > MaxRawBytes || packs > MaxPacks || chunks > MaxChunks || metaLen > maxMetaBytes || metaLen > chunks*20 {
 		return nil, corrupt("a count in its header is beyond the limits")
 	}
-	if want := headerBytes + packs*16 + packedLen + chunks*40; want != len(b) {
+	if want := headerBytes + packs*16 + packedLen + chunks*sumsBytes; want != len(b) {
 		return nil, corrupt("it is %d bytes long and its header describes %d", len(b), want)
 	}
 	x := &Index{RawBytes: int64(raw), Packs: make([]PackID, packs), Chunks: make([]Chunk, chunks)}
@@ -178,8 +182,8 @@ func ParseIndex(b []byte) (*Index, error) {
 	}
 	rest = rest[packedLen:]
 	for i := range x.Chunks {
-		copy(x.Chunks[i].SHA256[:], rest[i*40:])
-		x.Chunks[i].Sum = binary.LittleEndian.Uint64(rest[i*40+32:])
+		c, b := &x.Chunks[i], rest[i*sumsBytes:]
+		c.Hash, c.ID, c.Sum = [32]byte(b), ID(b[32:]), binary.LittleEndian.Uint64(b[48:])
 	}
 	return x, x.check()
 }

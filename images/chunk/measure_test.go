@@ -33,7 +33,7 @@ func TestMeasure(t *testing.T) {
 }
 
 func measure(t *testing.T, p Params, first, second string) {
-	enc, err := newEncoder(zstd.SpeedDefault)
+	enc, err := newEncoder(zstd.SpeedBetterCompression)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ const (
 
 // entry is a row of a pack's table: what a later import needs to share the chunk. Agents never read it.
 type entry struct {
-	ID     [32]byte // SHA-256 of the raw bytes
-	SHA256 [32]byte // of the stored bytes
+	ID     [32]byte // BLAKE3 of the raw bytes
+	Hash   [32]byte // BLAKE3 of the stored bytes
 	Sum    uint64
 	Size   uint32
 	Off    uint32
@@ -33,7 +33,7 @@ type entry struct {
 }
 
 func (e *entry) append(b []byte) []byte {
-	b = append(append(b, e.ID[:]...), e.SHA256[:]...)
+	b = append(append(b, e.ID[:]...), e.Hash[:]...)
 	b = binary.LittleEndian.AppendUint64(b, e.Sum)
 	b = binary.LittleEndian.AppendUint32(b, e.Size)
 	b = binary.LittleEndian.AppendUint32(b, e.Off)
@@ -42,7 +42,7 @@ func (e *entry) append(b []byte) []byte {
 
 func (e *entry) read(b []byte) {
 	copy(e.ID[:], b)
-	copy(e.SHA256[:], b[32:])
+	copy(e.Hash[:], b[32:])
 	e.Sum = binary.LittleEndian.Uint64(b[64:])
 	e.Size = binary.LittleEndian.Uint32(b[72:])
 	e.Off = binary.LittleEndian.Uint32(b[76:])
@@ -77,7 +77,7 @@ func (p *packWriter) add(e entry, stored []byte) (uint32, error) {
 	}
 	p.size += int64(len(stored))
 	p.entries = append(p.entries, e)
-	p.name.Write(e.SHA256[:])
+	p.name.Write(e.Hash[:])
 	return e.Off, nil
 }
 

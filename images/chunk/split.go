@@ -2,6 +2,7 @@ package chunk
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 
@@ -21,8 +22,15 @@ type Params struct {
 	Hole int // a run of zero blocks this long ends a chunk; zero blocks at either end of a chunk are never stored
 }
 
-// DefaultParams are those of format version 1; see the package documentation for what was measured.
+// DefaultParams cut the first FineChunks chunks of an image; see the package documentation for what was measured.
 var DefaultParams = Params{Min: 16 << 10, Avg: 64 << 10, Max: 256 << 10, Hole: 16 << 10}
+
+// FineChunks is how many chunks of an image are cut by DefaultParams, some 6 to 20 GB of it. What follows is cut by
+// CoarseParams, so that an index, which an agent holds in memory, stays small for images of any size.
+const FineChunks = 256 << 10
+
+// CoarseParams cut what follows the first FineChunks chunks.
+var CoarseParams = Params{Min: 128 << 10, Avg: 512 << 10, Max: MaxChunkBytes, Hole: 16 << 10}
 
 // Sparse is a source that knows where it holds nothing, so that zeros need not be read.
 type Sparse interface {
@@ -31,7 +39,9 @@ type Sparse interface {
 	SkipHole() (int64, error)
 }
 
-// Splitter cuts a raw image into chunks. A block whose hash has log2(Avg/Block) zero bits is the last of its chunk.
+// Splitter cuts a raw image into chunks. A block whose hash has log2(Avg/Block) zero bits is the last of its chunk, and so
+// is one that ends with zeros, as the last block of a file does: then most chunks hold whole files, and files that moved
+// stay the same chunks.
 type Splitter struct {
 	p     Params
 	mask  uint64
@@ -46,8 +56,11 @@ type Splitter struct {
 
 // NewSplitter reads a raw image from src.
 func NewSplitter(src io.Reader, p Params) *Splitter {
-	return &Splitter{p: p, mask: uint64(p.Avg/Block - 1), src: src, buf: make([]byte, 4*p.Max+Block)}
+	return &Splitter{p: p, mask: uint64(p.Avg/Block - 1), src: src, buf: make([]byte, 4*MaxChunkBytes+Block)}
 }
+
+// Coarsen cuts all further chunks by p.
+func (s *Splitter) Coarsen(p Params) { s.p, s.mask = p, uint64(p.Avg/Block-1) }
 
 // Size is the number of image bytes read so far; after io.EOF, the size of the image.
 func (s *Splitter) Size() int64 { return s.size }
@@ -71,7 +84,7 @@ func (s *Splitter) Next() (off int64, data []byte, err error) {
 			continue
 		}
 		zeros = 0
-		if end >= s.p.Min && xxhash.Sum64(b)&s.mask == 0 {
+		if end >= s.p.Min && (fileEnds(b) || xxhash.Sum64(b)&s.mask == 0) {
 			break
 		}
 	}
@@ -79,6 +92,9 @@ func (s *Splitter) Next() (off int64, data []byte, err error) {
 	s.advance(end)
 	return off, data, nil
 }
+
+// fileEnds tells whether a file may end in block b. One in a thousand does so too near to the block's end to be told.
+func fileEnds(b []byte) bool { return binary.LittleEndian.Uint32(b[len(b)-4:]) == 0 }
 
 // skipZeros leaves the first block that is not zero at the start.
 func (s *Splitter) skipZeros() error {

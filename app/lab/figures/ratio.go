@@ -47,7 +47,7 @@ func (s *session) ratio(ctx context.Context, name, image, what string) error {
 		return err
 	}
 	s.note("%s: write rate of the agent / of `zstd -dc IMG | dd of=TARGET bs=4M iflag=fullblock oflag=direct conv=fsync`; %s", name, what)
-	s.note("%s: same loop device, filled with 0xA5 before each write, in turns, medians of %d: agent %.0f MB/s (%.0f with its read-back), dd %.0f MB/s; the agent fetches over HTTP and checks SHA-256, dd reads a file",
+	s.note("%s: same loop device, filled with 0xA5 before each write, in turns, medians of %d: agent %.0f MB/s (%.0f with its read-back), dd %.0f MB/s; the agent fetches over HTTP and checks each chunk by BLAKE3, dd reads a file",
 		name, s.Ratios, r.Rate/1e6, r.RateVerify/1e6, r.DD/1e6)
 	var pairs []string
 	for _, p := range r.Pairs {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/better-compute/bcd/app"
@@ -22,7 +24,7 @@ type Config struct {
 	Open    func(path string) (Device, error) // nil: Open of this package
 	DevDir  string                            // "": /dev
 	Mounts  string                            // "": /proc/mounts
-	Workers int                               // parallel connections, about 8 MiB each; 0: 4
+	Workers int                               // parallel connections, about 8 MiB each; 0: 8
 	// Pause waits between tries to fetch. nil: it takes the time asked for.
 	Pause func(ctx context.Context, d time.Duration) error
 	// Mount makes partition p of a disk visible below a directory and gives the function that ends it. nil: the kernel's
@@ -39,7 +41,7 @@ type Handler = func(ctx context.Context, cmd agentv1.Command, progress func(agen
 // New makes a Writer. It touches no disk.
 func New(cfg Config) *Writer {
 	if cfg.Workers == 0 {
-		cfg.Workers = 4
+		cfg.Workers = 8
 	}
 	if cfg.Client == nil {
 		cfg.Client = defaultClient(cfg.Workers)
@@ -113,6 +115,9 @@ type job struct {
 	index *chunk.Index
 	begin time.Time
 	tell  func(agentv1.ProgressReport)
+
+	flushing sync.Mutex   // held while the disk's cache is being emptied
+	flushed  atomic.Int64 // bytes written when that was last begun
 }
 
 // begin checks an order, in the order that costs least, and opens its disk. The caller closes job.dev.
