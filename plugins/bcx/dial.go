@@ -47,6 +47,7 @@ func Dial(ctx context.Context, c DialConfig) (*Conn, error) {
 		grpc.WithContextDialer(once.dial),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
+		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Minute, MaxDelay: time.Minute}}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.MaxCallSendMsgSize(maxRequest)))
 	if err != nil {

@@ -80,7 +80,7 @@ func TestHostStopsStartingAChangedFile(t *testing.T) {
 	ctx := driver.NewContext(withTimeout(t))
 	for {
 		_, err = d.Invoke(ctx, call("power", "getPower", ""))
-		if codeOf(err) != driver.CodeUnreachable { // met the dying process
+		if err != nil && codeOf(err) != driver.CodeUnreachable { // else it met the dying process
 			break
 		}
 	}
@@ -91,7 +91,9 @@ func TestHostStopsStartingAChangedFile(t *testing.T) {
 }
 
 func TestHostCloseLetsCallsFinish(t *testing.T) {
-	h, d := startHost(t, inRole(t, "echo"))
+	c := inRole(t, "echo")
+	c.ShutdownGrace = time.Minute
+	h, d := startHost(t, c)
 	ctx := driver.NewContext(withTimeout(t))
 	closing := make(chan struct{})
 	var once sync.Once

@@ -31,6 +31,7 @@ const (
 	maxPayload   = 4 << 20                 // bytes of a configuration, of arguments, and of a result
 	maxAnswer    = maxPayload + (64 << 10) // bytes of any message a host reads
 	maxRequest   = 16 << 20                // bytes of any message a plugin reads
+	maxHeaders   = 64 << 10                // bytes of the headers and trailers of an answer
 	maxFrame     = 32 << 10                // bytes of one data frame as this package writes it
 	maxDrivers   = 64                      // of one plugin
 	maxText      = 4 << 10                 // bytes of a message for people
