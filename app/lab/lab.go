@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/better-compute/bcd/app"
@@ -78,8 +79,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
+	var screen console
 	rack, err := NewRack(RackConfig{
-		Dir: filepath.Join(cfg.Work, "machines"), Network: cfg.Network, Log: cfg.Log,
+		Dir: filepath.Join(cfg.Work, "machines"), Network: cfg.Network, Log: cfg.Log, OnLine: screen.line,
 		Machines: []MachineSpec{{Name: "bios-1", Firmware: app.FirmwareBIOS, Bus: virtual.VirtIO}, {Name: "uefi-1", Firmware: app.FirmwareUEFI, Bus: virtual.NVMe}},
 	})
 	if err != nil {
@@ -109,8 +111,25 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	var siteErr error
 	go func() { defer close(gone); siteErr = site.Wait(); cancel() }()
 	defer func() { cancel(); <-gone; err = errors.Join(err, siteErr) }()
+	screen.show(site)
 	l.say("appliance up at %s", site.URL())
 	return l.work(ctx, site, rack, img)
+}
+
+// console passes what machines print on to the appliance, once it is up, for their timelines.
+type console struct{ to atomic.Pointer[func(machine, text string)] }
+
+func (c *console) show(s Site) {
+	if x, ok := s.(interface{ ConsoleLine(machine, text string) }); ok {
+		to := x.ConsoleLine
+		c.to.Store(&to)
+	}
+}
+
+func (c *console) line(machine string, l virtual.Line) {
+	if to := c.to.Load(); to != nil {
+		(*to)(machine, l.Text)
+	}
 }
 
 // work drives the main job and then waits as the configuration says.

@@ -160,6 +160,14 @@ func (s *Site) claim(m *app.Machine) {
 	s.recorder.Claim(m.ID, macs...)
 }
 
+// untold drops a machine's timeline. Its name may be another's from now on.
+func (s *Site) untold(machineID string) {
+	s.recorder.Forget(machineID)
+	s.consoles.mu.Lock()
+	defer s.consoles.mu.Unlock()
+	clear(s.consoles.all)
+}
+
 // consoles are the consoles that are written to from outside, by machine.
 type consoles struct {
 	mu  sync.Mutex
