@@ -46,8 +46,10 @@ type Config struct {
 	AgentPin string // hex SHA-256 of the agent listener's SubjectPublicKeyInfo
 	Signal   func(machineID, name string, data any)
 	Record   func(app.Event)
-	Log      *slog.Logger
-	Now      func() time.Time // time.Now when nil
+	// Advertised is told which drivers a machine's ramdisk carries, as labels; nil: nobody.
+	Advertised func(ctx context.Context, machineID string, labels map[string]string)
+	Log        *slog.Logger
+	Now        func() time.Time // time.Now when nil
 }
 
 // Service holds sessions and deliveries. It is safe for concurrent use.

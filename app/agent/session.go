@@ -51,6 +51,9 @@ func (s *Service) Session(ctx context.Context, req agentv1.SessionRequest, remot
 	}
 	l.seen = now
 	s.mu.Unlock()
+	if s.cfg.Advertised != nil {
+		s.cfg.Advertised(ctx, b.MachineID, labels(req.Drivers))
+	}
 	s.up(ses, remote)
 	s.cfg.Signal(b.MachineID, SignalUp, ses)
 	return resp, nil

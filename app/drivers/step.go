@@ -168,21 +168,6 @@ func (h *Handle) step(ctx context.Context, e *entry, c StepCall, args json.RawMe
 	return h.r.invoke(ctx, b, driver.Call{Kind: c.Concern, Operation: c.Operation, Config: b.config, Args: args}, h.o)
 }
 
-// SecretNames are the references that a call's configuration hands to its driver: those of its top-level members.
-func SecretNames(config json.RawMessage) map[string]string {
-	out := map[string]string{}
-	var c map[string]any
-	if json.Unmarshal(config, &c) != nil {
-		return out
-	}
-	for name, v := range c {
-		if ref, _ := v.(string); isReference(ref) {
-			out[name] = ref
-		}
-	}
-	return out
-}
-
 // attemptOf takes workflow and step out of an attempt's key, wf:WORKFLOW:STEP#ATTEMPT.
 func attemptOf(key string) (workflow, step string) {
 	rest, ok := strings.CutPrefix(key, "wf:")

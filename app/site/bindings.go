@@ -174,3 +174,15 @@ func (s *Site) unsettled(ctx context.Context, out []health.Warning) ([]health.Wa
 	}
 	return out, nil
 }
+
+// advertised keeps the labels of the drivers that a machine's ramdisk carries.
+func (s *Site) advertised(ctx context.Context, machineID string, labels map[string]string) {
+	_, err := s.db.UpdateMachine(ctx, machineID, func(m *app.Machine) error {
+		m.Ramdisk = labels
+		s.registry.Label(m)
+		return nil
+	})
+	if err != nil {
+		s.log.Warn("the labels of a ramdisk were not kept", "machine", machineID, "error", err)
+	}
+}

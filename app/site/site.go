@@ -193,7 +193,7 @@ func (s *Site) wireCore(ctx context.Context) error {
 	s.redfish = redfish.New(redfish.Config{Logger: s.log})
 	s.wireDrivers()
 	s.agents = agent.New(agent.Config{
-		Store: s.db, SiteKey: s.key, URLs: s.urls, AgentPin: s.agentPair.SPKI(), Log: s.log, Record: s.emit,
+		Store: s.db, SiteKey: s.key, URLs: s.urls, AgentPin: s.agentPair.SPKI(), Log: s.log, Advertised: s.advertised, Record: s.emit,
 		Signal: func(machine, name string, data any) { s.engine.Signal(machine, name, data) },
 	})
 	var journal workflow.Store = s.db

@@ -80,7 +80,7 @@ func (a *Agent) loadSaved(host Host) (*saved, error) {
 func (a *Agent) trade(ctx context.Context, host Host, nonce string, found *agentv1.Inventory) (*agentv1.SessionResponse, error) {
 	req := agentv1.SessionRequest{
 		Token: a.cfg.Boot.Token, Nonce: nonce, BootID: host.BootID, MACs: host.MACs, UUID: host.UUID,
-		Version: a.cfg.Version, Firmware: host.Firmware, Discovery: found,
+		Version: a.cfg.Version, Firmware: host.Firmware, Discovery: found, Drivers: agentv1.RamdiskDrivers(),
 	}
 	var b backoff
 	for {

@@ -108,6 +108,7 @@ func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listene
 		agentv1.KindReboot:   end(early.Restart),
 		agentv1.KindPowerOff: end(early.PowerOff),
 	}
+	out[agentv1.KindDriverInvoke] = Invoke(map[string]Operations{"ramdisk": {"inspect.inspect": out[agentv1.KindInventory]}})
 	for kind, h := range disk.New(disk.Config{BootURLs: data.BootURLs, Disks: disks, Log: log}).Handlers() {
 		out[kind] = h
 	}

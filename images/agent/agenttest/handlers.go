@@ -29,6 +29,9 @@ func Inventory() agentv1.Inventory {
 func DefaultHandlers() map[string]agent.Handler {
 	return map[string]agent.Handler{
 		agentv1.KindInventory: simple(func(struct{}) any { return Inventory() }),
+		agentv1.KindDriverInvoke: agent.Invoke(map[string]agent.Operations{
+			"ramdisk": {"inspect.inspect": simple(func(struct{}) any { return Inventory() })},
+		}),
 		agentv1.KindSetClock:  simple(func(agentv1.SetClock) any { return agentv1.SetClockResult{Time: time.Now().UTC(), RTC: true} }),
 		agentv1.KindWrite:     simple(written),
 		agentv1.KindVerify:    simple(written),

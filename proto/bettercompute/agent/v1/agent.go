@@ -64,6 +64,8 @@ type SessionRequest struct {
 	Firmware string   `json:"firmware"`       // "bios", "uefi"
 	// Discovery carries the one inventory of a machine nobody enrolled; no session follows.
 	Discovery *Inventory `json:"discovery,omitempty"`
+	// Drivers are those that the agent carries; each becomes labels of its machine.
+	Drivers []Advertised `json:"drivers,omitempty"`
 }
 
 // SessionResponse is the session. Secret authenticates every later call, as "Authorization: Bearer <secret>".

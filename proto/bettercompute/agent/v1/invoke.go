@@ -42,18 +42,3 @@ type Advertised struct {
 func RamdiskDrivers() []Advertised {
 	return []Advertised{{ID: "ramdisk", Version: "1.0.0", Operations: map[string][]string{"inspect": {"inspect"}}}}
 }
-
-// PathSecret gives the value of a secret that the agent's current command names: SecretRequest → SecretResponse.
-const PathSecret = "/agent/v1/secret"
-
-// SecretRequest asks for one secret of a command that this session is carrying out.
-type SecretRequest struct {
-	SessionID string `json:"sessionId"`
-	Key       string `json:"key"` // of the command
-	Ref       string `json:"ref"` // as it stands in the command's configuration
-}
-
-// SecretResponse is the value: an object of strings as its JSON.
-type SecretResponse struct {
-	Value string `json:"value"`
-}
