@@ -37,8 +37,8 @@ func (s *Site) wirePlugins(context.Context) error {
 }
 
 // ReloadPlugins takes changed pins up.
-func (s *Site) ReloadPlugins(ctx context.Context) error {
-	err := s.plugins.Reload(ctx)
+func (s *Site) ReloadPlugins() error {
+	err := s.plugins.Reload()
 	level := "info"
 	message := "the pins of the plugins were read again"
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Site) ReloadPlugins(ctx context.Context) error {
 
 // takeUp takes changed pins up and says how the plugin of a name does then; "" asks for none.
 func (s *Site) takeUp(ctx context.Context, plugin string) (string, error) {
-	if err := s.ReloadPlugins(ctx); err != nil {
+	if err := s.ReloadPlugins(); err != nil {
 		return "", app.Errorf(app.InvalidConfig, "bad-pins", "the pins cannot be taken up: %v", err).Do("mend that; what ran before still runs")
 	}
 	if plugin == "" {

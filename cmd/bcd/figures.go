@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/better-compute/bcd/app/lab/figures"
+	"github.com/better-compute/bcd/app/site"
 )
 
 // figuresCommand measures what users wait for.
@@ -36,7 +37,7 @@ func figuresCommand() *cobra.Command {
 		}
 		defer logFile.Close()
 		log := slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		return figures.Run(cmd.Context(), figures.Config{Only: *only, Boots: *runs, Ratios: *ratios, Work: *work, Images: *images, Binary: self,
+		return figures.Run(cmd.Context(), figures.Config{Only: *only, Boots: *runs, Ratios: *ratios, Work: *work, Images: *images, Binary: self, Plugin: builtins[site.Builtin],
 			Out: cmd.OutOrStdout(), Progress: cmd.ErrOrStderr(), Log: log})
 	}
 	return cmd

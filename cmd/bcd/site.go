@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -43,8 +42,8 @@ func siteCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer onHangup(cmd.Context(), func(ctx context.Context) {
-			if err := s.ReloadPlugins(ctx); err != nil {
+		defer onHangup(func() {
+			if err := s.ReloadPlugins(); err != nil {
 				log.Error("reading the pins again", "error", err)
 			}
 		})()
@@ -54,22 +53,21 @@ func siteCommand() *cobra.Command {
 }
 
 // onHangup calls f at each SIGHUP until the function it gives is called, which waits for f.
-func onHangup(ctx context.Context, f func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	signals, done := make(chan os.Signal, 1), make(chan struct{})
+func onHangup(f func()) (stop func()) {
+	signals, over, done := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
 	signal.Notify(signals, syscall.SIGHUP)
 	go func() {
 		defer close(done)
 		for {
 			select {
 			case <-signals:
-				f(ctx)
-			case <-ctx.Done():
+				f()
+			case <-over:
 				return
 			}
 		}
 	}()
-	return func() { signal.Stop(signals); cancel(); <-done }
+	return func() { signal.Stop(signals); close(over); <-done }
 }
 
 // ramdiskCommand builds a ramdisk on the jump host, where there is no Go: from the agent inside this binary and Debian's

@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -94,6 +93,7 @@ type Host struct {
 	ctx     context.Context // of Run; nil before and after
 	plugins map[string]*plugin
 	issues  []Issue // of the pins
+	self    string  // SHA-256 of this program; "" while it is not known
 }
 
 // New makes a host that runs nothing yet.
@@ -117,16 +117,16 @@ func (h *Host) Run(ctx context.Context) error {
 	h.mu.Lock()
 	h.ctx = running
 	h.mu.Unlock()
-	if err := h.Reload(ctx); err != nil && ctx.Err() == nil {
+	if err := h.Reload(); err != nil && ctx.Err() == nil {
 		h.log.Error("reading the pins", "error", err)
 	}
-	waiting := make(chan struct{})
-	go func() {
-		defer close(waiting)
-		h.awaitFirst(ctx)
-	}()
+	var beside sync.WaitGroup
+	beside.Go(func() { h.awaitFirst(ctx) })
+	if len(h.cfg.Bundled) > 0 {
+		beside.Go(func() { h.hashSelf(ctx) })
+	}
 	<-ctx.Done()
-	<-waiting
+	beside.Wait()
 	h.reload.Lock() // a reload that is under way ends first, and none follows
 	defer h.reload.Unlock()
 	h.mu.Lock()
@@ -183,10 +183,10 @@ func (p *plugin) end() {
 // Reload reads the pins again: new plugins are started, those that are pinned no more are stopped and leave the registry,
 // those with another pin are stopped and started anew, and those that were refused are tried again. What is unchanged and
 // runs is left alone. It returns when what had to stop has stopped. When the pins cannot be read nothing changes.
-func (h *Host) Reload(ctx context.Context) error {
+func (h *Host) Reload() error {
 	h.reload.Lock()
 	defer h.reload.Unlock()
-	want, issues, err := h.wanted(ctx)
+	want, issues, err := h.wanted()
 	h.mu.Lock()
 	running := h.ctx
 	h.issues = issues
@@ -268,14 +268,10 @@ func (p *plugin) again() {
 }
 
 // wanted gives the plugins that are to run, by name. The bundled ones are known even when the pins cannot be read.
-func (h *Host) wanted(ctx context.Context) (map[string]source, []Issue, error) {
+func (h *Host) wanted() (map[string]source, []Issue, error) {
 	want := map[string]source{}
 	for _, b := range h.cfg.Bundled {
-		sum, err := ownSum(ctx)
-		if err != nil {
-			return want, nil, err
-		}
-		want[b.Name] = source{pin: Pin{b.Name, sum}, bundled: true, args: b.Args}
+		want[b.Name] = source{pin: Pin{Name: b.Name}, bundled: true, args: b.Args}
 	}
 	if h.cfg.Dir == "" {
 		return want, nil, nil
@@ -287,25 +283,35 @@ func (h *Host) wanted(ctx context.Context) (map[string]source, []Issue, error) {
 	return want, issues, err
 }
 
-// ownSum is the SHA-256 of the running executable.
-func ownSum(ctx context.Context) (string, error) {
+// hashSelf finds the SHA-256 of the running executable, which bundled plugins are shown with.
+func (h *Host) hashSelf(ctx context.Context) {
 	f, err := os.Open(ownExecutable)
-	if err != nil {
-		return "", fmt.Errorf("opening this program: %w", err)
+	if err == nil {
+		var sum string
+		if f, sum, err = hashed(ctx, f); err == nil {
+			h.mu.Lock()
+			h.self = sum
+			h.mu.Unlock()
+			err = f.Close()
+		}
 	}
-	defer f.Close()
-	_, sum, err := hashed(ctx, f)
-	return sum, err
+	if err != nil && ctx.Err() == nil {
+		h.log.Warn("hashing this program", "error", err)
+	}
 }
 
 // List tells of every plugin, by name.
 func (h *Host) List() []Status {
 	h.mu.Lock()
-	all := h.all()
+	all, self := h.all(), h.self
 	h.mu.Unlock()
 	out := make([]Status, 0, len(all))
 	for _, p := range all {
-		out = append(out, p.snapshot())
+		s := p.snapshot()
+		if s.Bundled {
+			s.SHA256 = self
+		}
+		out = append(out, s)
 	}
 	return out
 }

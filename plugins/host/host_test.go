@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -90,7 +89,7 @@ func TestUnpinnedAndChangedFilesAreRefused(t *testing.T) {
 	if _, err := Repin(t.Context(), b.dir, "acme"); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Reload(t.Context()); err != nil {
+	if err := b.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	b.awaitState("acme", Running)
@@ -215,108 +214,6 @@ func TestFileChangedUnderARunningHost(t *testing.T) {
 	b.awaitState("acme", Running)
 }
 
-// Bad plugins end in a clear state, and the host lives.
-func TestBadPlugins(t *testing.T) {
-	for mode, want := range map[string]struct {
-		state State
-		says  string
-	}{
-		"crash":             {BackOff, "exit status 3"},
-		"silent":            {BackOff, "in time"},
-		"endless-line":      {BackOff, "longer than"},
-		"foreign":           {Refused, "version"},
-		"version-two":       {Refused, "version"},
-		"wrong-certificate": {BackOff, "certificate"},
-		"outside":           {BackOff, "outside"},
-		"garbage":           {BackOff, ""},
-		"describe-hangs":    {BackOff, "deadline"},
-		"no-driver":         {BackOff, "0 drivers"},
-		"bad-id":            {BackOff, "wrongly"},
-		"built-in-id":       {Refused, "taken"},
-	} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t, "bad:"+mode, "ok:good=fine@1.0.0")
-			b.cfg.StartLimit = 3 * time.Second
-			if !slices.Contains([]string{"silent", "describe-hangs"}, mode) {
-				b.cfg.StartLimit = limit
-			}
-			if slices.Contains([]string{"silent", "describe-hangs"}, mode) {
-				b.cfg.Bundled = b.cfg.Bundled[:1] // the other one may need longer on a loaded machine
-			}
-			b.start()
-			s := b.status("bad")
-			if s.State != want.state || !strings.Contains(s.Reason, want.says) || s.PID != 0 {
-				t.Errorf("it stands at %+v, want %s, %q\n%s", s, want.state, want.says, b.logs)
-			}
-			if len(b.cfg.Bundled) > 1 {
-				if _, err := b.call(t.Context(), "fine@1.0.0", "ping", ""); err != nil {
-					t.Errorf("the other plugin: %v", err)
-				}
-			}
-			if dirs, err := os.ReadDir(b.run); err != nil || len(dirs) > len(b.cfg.Bundled)-1 {
-				t.Errorf("left behind: %v, %v", dirs, err)
-			}
-		})
-	}
-}
-
-// A plugin that writes a gigabyte to its log starts and works; little of it is kept or forwarded.
-func TestFloodOfLog(t *testing.T) {
-	b := newBench(t, "a:flood=alpha@1.0.0")
-	b.cfg.StartLimit = 5 * limit
-	b.begin()
-	select {
-	case <-b.Settled():
-	case <-time.After(5 * limit):
-		t.Fatal(b.logs)
-	}
-	if _, err := b.call(t.Context(), "alpha@1.0.0", "ping", ""); err != nil {
-		t.Fatal(err)
-	}
-	// A last word that comes through shows that all before it was read.
-	b.clock.advance(time.Second)
-	if _, err := b.call(t.Context(), "alpha@1.0.0", "say", `["that was much"]`); err != nil {
-		t.Fatal(err)
-	}
-	b.await("a", func(Status) bool {
-		lines, err := b.Logs("a", 1)
-		return err == nil && len(lines) == 1 && lines[0].Message == `"that was much"`
-	})
-	lines, err := b.Logs("a", 1000)
-	if err != nil || len(lines) > lineBurst+2 || !strings.Contains(lines[len(lines)-2].Message, "dropped") || len(b.logs.all()) > 1<<20 {
-		t.Errorf("%d lines are kept, %d bytes were forwarded, %v", len(lines), len(b.logs.all()), err)
-	}
-}
-
-// What a plugin does with a call ends with the call's deadline, whatever it is.
-func TestCallsThatBreakTheProtocol(t *testing.T) {
-	for mode, want := range map[string]string{"endless-progress": "", "result-after-error": "", "health-hangs": "ok"} {
-		t.Run(mode, func(t *testing.T) {
-			b := newBench(t, "a:"+mode).start()
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			defer cancel()
-			_, err := b.call(ctx, "acme@1.0.0", "x", "")
-			var e *driver.Error
-			if want == "" && (!errors.As(err, &e) || e.Retryable) || want == "ok" && err != nil {
-				t.Errorf("the call gave %v", err)
-			}
-			if _, err := b.call(ctx, "acme@1.0.0", "x", ""); err == nil && want == "" {
-				t.Error("the call worked")
-			}
-			if s := b.status("a"); s.State != Running || s.Calls != 0 {
-				t.Errorf("it stands at %+v", s)
-			}
-		})
-	}
-	b := newBench(t, "a:good=alpha@1.0.0").start()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if _, err := b.call(ctx, "alpha@1.0.0", "progress", ""); driver.AsError(err).Code != driver.CodeTimeout {
-		t.Errorf("endless progress gave %v", err)
-	}
-}
-
 // A plugin that answers no question about its health is started again; one that says it cannot work is shown as such.
 func TestHealth(t *testing.T) {
 	b := newBench(t, "sick:sick=alpha@1.0.0").start()
@@ -351,7 +248,7 @@ func TestReload(t *testing.T) {
 	if b.reg.keys() != "change@1.0.0 gone@1.0.0 ipmi@1.0.0 keep@1.0.0" {
 		t.Error("pins were taken up before anybody asked")
 	}
-	if err := b.Reload(t.Context()); err != nil {
+	if err := b.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"keep", "change", "new", "bcx-ipmi"} {
@@ -368,7 +265,7 @@ func TestReload(t *testing.T) {
 	if err := os.Chmod(b.dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Reload(t.Context()); err == nil || len(b.Issues()) != 1 || b.status("keep").PID != kept {
+	if err := b.Reload(); err == nil || len(b.Issues()) != 1 || b.status("keep").PID != kept {
 		t.Errorf("%v, %v", err, b.Issues())
 	}
 }
@@ -418,7 +315,7 @@ func TestStopKillsTheStubbornAndTheirChildren(t *testing.T) {
 	if dirs, err := os.ReadDir(b.run); err != nil || len(dirs) != 0 {
 		t.Errorf("left behind: %v, %v", dirs, err)
 	}
-	if err := b.Reload(t.Context()); app.CodeOf(err) != app.Unavailable {
+	if err := b.Reload(); app.CodeOf(err) != app.Unavailable {
 		t.Errorf("reloading a stopped host gave %v", err)
 	}
 }

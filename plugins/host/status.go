@@ -28,7 +28,7 @@ const (
 type Status struct {
 	Name     string        `json:"name"`
 	Bundled  bool          `json:"bundled,omitempty"` // inside the appliance's own executable
-	SHA256   string        `json:"sha256"`            // the pin
+	SHA256   string        `json:"sha256"`            // the pin; of a bundled plugin, this program's, "" until it is known
 	State    State         `json:"state"`
 	Reason   string        `json:"reason,omitempty"` // why it does not run
 	Serving  bool          `json:"serving"`          // it runs and says that it can work

@@ -43,28 +43,25 @@ func hashed(ctx context.Context, f *os.File) (*os.File, string, error) {
 	return f, hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// open opens a plugin's file and refuses it when it is not the pinned one.
+// open opens a plugin's file and refuses it when it is not the pinned one. A bundled plugin is the program that runs, which
+// the kernel lets nobody write (ETXTBSY) and which is opened as what runs, not by its path: it is what it was.
 func (s source) open(ctx context.Context, dir string) (*os.File, error) {
 	if s.bundled {
 		f, err := os.Open(ownExecutable)
 		if err != nil {
 			return nil, fmt.Errorf("opening this program: %w", err)
 		}
-		return s.matching(hashed(ctx, f))
+		return f, nil
 	}
 	if err := checkDir(dir); err != nil {
 		return nil, refuse("%w", err)
 	}
 	f, sum, err := openHashed(ctx, filepath.Join(dir, s.pin.Name))
-	if err != nil && ctx.Err() == nil {
-		err = refuse("%w", err)
-	}
-	return s.matching(f, sum, err)
-}
-
-func (s source) matching(f *os.File, sum string, err error) (*os.File, error) {
 	if err != nil {
-		return nil, err
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		return nil, refuse("%w", err)
 	}
 	if sum != s.pin.SHA256 {
 		f.Close()

@@ -100,7 +100,11 @@ func (a *appliance) stop() error {
 
 // memory reads a line of the process's status in bytes: "VmRSS", "RssAnon", or "VmHWM", the highest VmRSS since forget.
 func (a *appliance) memory(name string) (int64, error) {
-	path := filepath.Join("/proc", strconv.Itoa(a.cmd.Process.Pid), "status")
+	return memoryOf(a.cmd.Process.Pid, name)
+}
+
+func memoryOf(pid int, name string) (int64, error) {
+	path := filepath.Join("/proc", strconv.Itoa(pid), "status")
 	kib, _, ok := strings.Cut(field(path, name), " ")
 	n, err := strconv.ParseInt(kib, 10, 64)
 	if !ok || err != nil {

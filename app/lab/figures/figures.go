@@ -18,6 +18,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/images/osimage"
+	"github.com/better-compute/bcd/plugins/host"
 )
 
 // Names lists every figure, in the order in which they are measured.
@@ -30,14 +31,15 @@ func Names() (out []string) {
 
 // Config says what to measure. Work, Images, Binary, Out and Progress are required.
 type Config struct {
-	Only     []string  // figures to measure; empty means all
-	Boots    int       // boots, deploys and lists behind one median; default 3
-	Ratios   int       // pairs of writes behind a deploy ratio; default 5
-	Work     string    // folder for what is measured; emptied at the end
-	Images   string    // cache of built Debian images
-	Binary   string    // the program bcd, which is run as an appliance
-	Out      io.Writer // figures and comments
-	Progress io.Writer // for a person who waits
+	Only     []string     // figures to measure; empty means all
+	Boots    int          // boots, deploys and lists behind one median; default 3
+	Ratios   int          // pairs of writes behind a deploy ratio; default 5
+	Work     string       // folder for what is measured; emptied at the end
+	Images   string       // cache of built Debian images
+	Binary   string       // the program bcd, which is run as an appliance
+	Plugin   host.Bundled // the plugin inside this program; none: its figures cannot be had
+	Out      io.Writer    // figures and comments
+	Progress io.Writer    // for a person who waits
 	Log      *slog.Logger
 }
 
@@ -52,6 +54,7 @@ var groups = []group{
 	{[]string{"ramdisk_bytes", "binary_bytes"}, (*session).sizes},
 	{[]string{"deploy_ratio_sparse"}, (*session).sparse},
 	{[]string{"deploy_ratio_dense"}, (*session).dense},
+	{[]string{"plugin_start_ms", "plugin_invoke_added_ms", "plugin_calls_per_second", "plugin_rss_bytes"}, (*session).plugins},
 	{[]string{"rss_idle_bytes"}, (*session).idle},
 	{[]string{"list_1000_ms", "list_page_1000_ms"}, (*session).lists},
 	{[]string{"agent_seconds_direct"}, (*session).direct},
