@@ -51,10 +51,15 @@ type Plan struct {
 }
 
 // Plan gathers the chunks of an image into spans, ordered by where they write.
-func (x *Index) Plan(l Limits) *Plan {
-	order := make([]int32, len(x.Chunks))
-	for i := range order {
-		order[i] = int32(i)
+func (x *Index) Plan(l Limits) *Plan { return x.PlanWithout(nil, l) }
+
+// PlanWithout leaves out the chunks that held names, by their number, because they are on the disk already. nil: none.
+func (x *Index) PlanWithout(held []bool, l Limits) *Plan {
+	order := make([]int32, 0, len(x.Chunks))
+	for i := range x.Chunks {
+		if held == nil || !held[i] {
+			order = append(order, int32(i))
+		}
 	}
 	late := func(i int32) int {
 		if x.Chunks[i].Offset < l.Last {
@@ -76,7 +81,7 @@ func (x *Index) Plan(l Limits) *Plan {
 		ca, cb := a.Runs[0].Chunks[0], b.Runs[0].Chunks[0]
 		return cmp.Or(cmp.Compare(late(ca), late(cb)), cmp.Compare(ca, cb))
 	})
-	p.Zeros = x.zeros(p.Spans)
+	p.Zeros = x.zeros(p.Spans, held)
 	return p
 }
 
@@ -124,9 +129,14 @@ func (x *Index) span(list []int32, l Limits) Span {
 	return s
 }
 
-// zeros gives what no run covers.
-func (x *Index) zeros(spans []Span) (out []Extent) {
+// zeros gives what neither a run nor a held chunk covers.
+func (x *Index) zeros(spans []Span, held []bool) (out []Extent) {
 	var runs []Extent
+	for i, h := range held {
+		if h {
+			runs = append(runs, Extent{x.Chunks[i].Offset, int64(x.Chunks[i].Size)})
+		}
+	}
 	for i := range spans {
 		for _, r := range spans[i].Runs {
 			runs = append(runs, Extent{r.Offset, int64(r.Size)})
