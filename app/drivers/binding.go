@@ -268,14 +268,21 @@ func isReference(s string) bool {
 	return slices.ContainsFunc([]string{"secret://", "vault://", "env://"}, func(scheme string) bool { return strings.HasPrefix(s, scheme) })
 }
 
-// undeclaredReference names the first top-level field, not declared secret, under which a secret reference stands.
+// undeclaredReference names the first field, not declared secret, under which a secret reference stands: a top-level one, or
+// one of the options.
 func undeclaredReference(config json.RawMessage, declared []string) string {
 	var c map[string]any
 	if json.Unmarshal(config, &c) != nil {
 		return ""
 	}
+	if options, ok := c["options"].(map[string]any); ok {
+		delete(c, "options")
+		for name, v := range options {
+			c[optionPrefix+name] = v
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(c)) {
-		if _, top := c[name].(string); top && slices.Contains(declared, name) {
+		if _, text := c[name].(string); text && slices.Contains(declared, name) {
 			continue
 		}
 		if holdsReference(c[name]) {

@@ -67,7 +67,7 @@ func (h *Handle) bindTo(ctx context.Context, kind string, b app.Binding) (*bound
 	}
 	var err error
 	if h.reachesBMC(b) {
-		out.secrets, err = h.r.login(ctx, h.m.BMC.CredentialRef)
+		out.secrets, err = h.r.bmcSecrets(ctx, e.driver, b.Config, h.m.BMC.CredentialRef)
 	} else {
 		out.secrets, err = h.r.declared(ctx, e.driver, b.Config)
 	}

@@ -66,7 +66,10 @@ func (r *Registry) bindProbe(ctx context.Context, in ProbeInput) (*bound, error)
 	} else {
 		b.secrets, err = r.login(ctx, in.BMC.CredentialRef)
 	}
-	return b, err
+	if err != nil {
+		return nil, err
+	}
+	return b, r.addOptions(ctx, d, config, b.secrets)
 }
 
 // plainCard makes a card of power and inspection, for drivers without a probe of their own.

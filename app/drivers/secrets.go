@@ -3,6 +3,9 @@ package drivers
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/secret"
@@ -28,16 +31,41 @@ func loginOf(v secret.Value) (driver.SecretMap, error) {
 	return driver.SecretMap{"username": user, "password": password}, nil
 }
 
-// declared opens the references that stand in the top-level fields a driver declares secret. Each value is delivered
-// under its reference; an object of strings as its JSON.
+// optionPrefix begins the names of secret fields that are options of a BMC's driver.
+const optionPrefix = "options."
+
+// bmcSecrets are the secrets of operations on a BMC: its login, and what its driver's options refer to.
+func (r *Registry) bmcSecrets(ctx context.Context, d *driver.Driver, config json.RawMessage, ref string) (driver.SecretMap, error) {
+	out, err := r.login(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return out, r.addOptions(ctx, d, config, out)
+}
+
+// addOptions opens the references in the driver's options into a BMC's secrets.
+func (r *Registry) addOptions(ctx context.Context, d *driver.Driver, config json.RawMessage, into driver.SecretMap) error {
+	isOption := func(name string) bool { return strings.HasPrefix(name, optionPrefix) }
+	options, err := r.opened(ctx, config, slices.DeleteFunc(d.SecretFields(), func(name string) bool { return !isOption(name) }))
+	maps.Copy(into, options)
+	return err
+}
+
+// declared opens the references that stand in the fields a driver declares secret.
 func (r *Registry) declared(ctx context.Context, d *driver.Driver, config json.RawMessage) (driver.SecretMap, error) {
+	return r.opened(ctx, config, d.SecretFields())
+}
+
+// opened opens the references that stand in the named fields. Each value is delivered under its reference; an object of
+// strings as its JSON.
+func (r *Registry) opened(ctx context.Context, config json.RawMessage, names []string) (driver.SecretMap, error) {
 	out := driver.SecretMap{}
 	var c map[string]any
 	if len(config) == 0 || json.Unmarshal(config, &c) != nil {
 		return out, nil
 	}
-	for _, name := range d.SecretFields() {
-		ref, _ := c[name].(string)
+	for _, name := range names {
+		ref := fieldOf(c, name)
 		if !isReference(ref) {
 			continue
 		}
@@ -56,6 +84,17 @@ func (r *Registry) declared(ctx context.Context, d *driver.Driver, config json.R
 		out[ref] = string(b)
 	}
 	return out, nil
+}
+
+// fieldOf is the text of a field, by its name as SecretFields gives it.
+func fieldOf(config map[string]any, name string) string {
+	v := config[name]
+	if member, isOption := strings.CutPrefix(name, optionPrefix); isOption {
+		options, _ := config["options"].(map[string]any)
+		v = options[member]
+	}
+	s, _ := v.(string)
+	return s
 }
 
 func secretUnavailable(ref string, err error) error {

@@ -183,7 +183,8 @@ func (d *Driver) Serves(kind, operation string) bool {
 // Schema is the JSON Schema of its configuration.
 func (d *Driver) Schema() json.RawMessage { return slices.Clone(d.schema.raw) }
 
-// SecretFields are the top-level configuration fields declared secret, sorted.
+// SecretFields are the configuration fields declared secret, sorted: top-level ones, and members of options as
+// "options.NAME".
 func (d *Driver) SecretFields() []string { return slices.Clone(d.schema.secrets) }
 
 // ValidateConfig checks a configuration against the schema. No issues means it is fine.

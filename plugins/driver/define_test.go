@@ -141,3 +141,15 @@ func TestConfigIssues(t *testing.T) {
 		}
 	}
 }
+
+func TestSecretFieldsOfOptions(t *testing.T) {
+	d, err := Define(Definition{ID: "x", Version: "1.0.0", RunsOn: RunsOnSite,
+		Config:     []byte(`{"properties":{"token":{"writeOnly":true},"options":{"properties":{"kg":{"x-bc":{"kind":"secret"}},"suite":{},"deep":{"properties":{"no":{"writeOnly":true}}}}}}}`),
+		Implements: map[string]Factory{"power": func(json.RawMessage) (any, error) { return nil, nil }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := d.SecretFields(); !slices.Equal(got, []string{"options.kg", "token"}) {
+		t.Errorf("secret fields %q", got)
+	}
+}

@@ -95,18 +95,27 @@ func decodeJSON(raw []byte) (any, error) {
 	return v, nil
 }
 
-// secretFields lists top-level properties marked "x-bc": {"kind": "secret"}, "x-bc.kind": "secret" or "writeOnly": true.
+// secretFields lists top-level properties marked "x-bc": {"kind": "secret"}, "x-bc.kind": "secret" or "writeOnly": true, and
+// such members of the top-level object options, which is where a BMC's driver options stand, as "options.NAME".
 func secretFields(schema map[string]any) []string {
 	props, _ := schema["properties"].(map[string]any)
+	options, _ := props["options"].(map[string]any)
+	members, _ := options["properties"].(map[string]any)
+	names := markedSecret("", props)
+	names = append(names, markedSecret("options.", members)...)
+	slices.Sort(names)
+	return names
+}
+
+func markedSecret(prefix string, props map[string]any) []string {
 	var names []string
 	for name, p := range props {
 		prop, _ := p.(map[string]any)
 		ext, _ := prop["x-bc"].(map[string]any)
 		if ext["kind"] == "secret" || prop["x-bc.kind"] == "secret" || prop["writeOnly"] == true {
-			names = append(names, name)
+			names = append(names, prefix+name)
 		}
 	}
-	slices.Sort(names)
 	return names
 }
 

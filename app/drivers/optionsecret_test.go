@@ -1,0 +1,53 @@
+package drivers
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/secret"
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+const keyedSchema = `{"type":"object","required":["address"],"properties":{"address":{"type":"string"},"tlsSpkiSha256":{"type":"string"},
+	"options":{"type":"object","properties":{"kg":{"type":"string","x-bc":{"kind":"secret"}},"note":{"type":"string"}}}}}`
+
+// A BMC's driver gets the secrets that its options refer to, beside the login and nothing else.
+func TestSecretsOfOptions(t *testing.T) {
+	f := &fakeBMC{}
+	r := newRegistry(t, f)
+	d := mustDefine(t, driver.Definition{ID: "keyed", Version: "1.0.0", RunsOn: "site", Config: []byte(keyedSchema),
+		Implements: map[string]driver.Factory{"power": func(json.RawMessage) (any, error) { return f, nil }}})
+	if err := r.Register(d, ""); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	var key string
+	f.log = func(c *driver.Context) {
+		names = c.Secrets.(driver.SecretMap).Names()
+		key, _ = c.Secret("secret://root/token")
+	}
+	with := func(options string) *app.BMC {
+		b := bmc()
+		b.Driver, b.Options = "keyed", json.RawMessage(options)
+		return b
+	}
+	m := enrolled(t, r, Input{BMC: with(`{"kg":"secret://root/token"}`)})
+	if _, err := r.For(m, Options{}).Power().Get(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"password", "secret://root/token", "username"}; !slices.Equal(names, want) || key != "t0ken" {
+		t.Errorf("the driver got %q and the key %q, want %q", names, key, want)
+	}
+	login := secret.Login("admin", "typed")
+	names = nil
+	if _, err := r.Probe(t.Context(), ProbeInput{BMC: *with(`{"kg":"secret://root/token"}`), Login: &login}); err != nil || !slices.Contains(names, "secret://root/token") {
+		t.Errorf("the probe got %q (%v)", names, err)
+	}
+	_, err := r.Resolve(t.Context(), Input{BMC: with(`{"note":"secret://root/token"}`)})
+	wantError(t, err, app.InvalidInput, "", "drivers.power.config.options.note")
+	m.Drivers["power"] = app.Binding{Driver: "keyed", Config: json.RawMessage(`{"address":"192.0.2.10","options":{"kg":"secret://root/gone"}}`)}
+	_, err = r.For(m, Options{}).Power().Get(t.Context())
+	wantError(t, err, app.InvalidConfig, "secret-unavailable", "")
+}
