@@ -6,6 +6,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/site"
+	"github.com/better-compute/bcd/plugins/host"
 )
 
 // Program is what the lab's appliance is made of.
@@ -14,6 +15,8 @@ type Program struct {
 	Ramdisk string    // directory of a built ramdisk; "" for the one inside the binary
 	Flavour string    // of the one inside the binary; default "lab": virtual machines need few drivers
 	Output  io.Writer // what the appliance says at its start; may be nil
+	// Builtins are the plugins this executable can be; see site.Config. nil: the appliance has no driver ipmi.
+	Builtins map[string]host.Bundled
 }
 
 // Start is a Config.Start: the appliance in this process, its provisioning side in the lab's namespace, its console in the
@@ -29,7 +32,7 @@ func (p Program) Start(ctx context.Context, a Appliance) (Site, error) {
 	if p.Flavour == "" {
 		p.Flavour = "lab"
 	}
-	s, err := site.New(ctx, site.Config{File: f, Version: p.Version, Log: a.Log, Terminal: p.Output, Sockets: a.Network.Do, Flavour: p.Flavour})
+	s, err := site.New(ctx, site.Config{File: f, Version: p.Version, Log: a.Log, Terminal: p.Output, Sockets: a.Network.Do, Flavour: p.Flavour, Builtins: p.Builtins})
 	if err != nil {
 		return nil, err
 	}

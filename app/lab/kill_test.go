@@ -22,7 +22,10 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/workflow"
+	"github.com/better-compute/bcd/bmc/ipmi"
 	"github.com/better-compute/bcd/bmc/virtual"
+	"github.com/better-compute/bcd/plugins/bcx"
+	"github.com/better-compute/bcd/plugins/sandbox"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 	"github.com/better-compute/bcd/web/api"
 )
@@ -43,6 +46,15 @@ type childConfig struct {
 type childReady struct{ URL, SPKI, Code string }
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] { // what the appliance starts of its own executable
+		case sandbox.ShimCommand:
+			os.Exit(sandbox.RunShim(os.Args[2:]))
+		case ipmiCommand:
+			d := ipmi.New(ipmi.Config{})
+			bcx.Main(bcx.Options{PluginVersion: ipmi.Version, Health: d.Health}, d.Definition())
+		}
+	}
 	if config := os.Getenv(childEnv); config != "" {
 		if err := beAppliance(config); err != nil {
 			fmt.Fprintln(os.Stderr, err)

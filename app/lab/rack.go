@@ -29,6 +29,7 @@ type MachineSpec struct {
 	DiskBytes int64       // default 3 GiB, sparse
 	MemoryMiB int         // default 1280
 	CPUs      int         // default 2, or 1 on a host with one
+	UUID      app.UUID    // default: one of the rack's own
 }
 
 // RackConfig describes a rack.
@@ -72,7 +73,7 @@ func NewRack(cfg RackConfig) (*Rack, error) {
 
 // add makes machine i.
 func (r *Rack) add(cfg RackConfig, i int, spec MachineSpec) error {
-	spec = spec.withDefaults()
+	spec = spec.withDefaults(i)
 	if err := app.ValidName("name", spec.Name); err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (r *Rack) add(cfg RackConfig, i int, spec MachineSpec) error {
 	r.dirs = append(r.dirs, dir)
 	m, err := virtual.New(virtual.Config{
 		Name: spec.Name, Dir: dir, Firmware: spec.Firmware, MemoryMiB: spec.MemoryMiB, CPUs: spec.CPUs,
-		UUID: app.UUID(fmt.Sprintf("b0a7ca5e-0000-4000-8000-0000000000%02x", i+1)), Serial: fmt.Sprintf("LAB%04d", i+1),
+		UUID: spec.UUID, Serial: fmt.Sprintf("LAB%04d", i+1),
 		Disks:    []virtual.Disk{{Path: filepath.Join(dir, "disk.raw"), Bytes: spec.DiskBytes, Bus: spec.Bus, Serial: fmt.Sprintf("LABDISK%04d", i+1)}},
 		NICs:     []virtual.NIC{{MAC: MAC(i), Tap: r.Network.Taps()[i]}},
 		Netns:    r.Network.Name(),
@@ -107,7 +108,10 @@ func (r *Rack) add(cfg RackConfig, i int, spec MachineSpec) error {
 // MAC is the address of machine i's only port, locally administered.
 func MAC(i int) app.MAC { return app.MAC(fmt.Sprintf("52:54:00:77:00:%02x", i+1)) }
 
-func (s MachineSpec) withDefaults() MachineSpec {
+func (s MachineSpec) withDefaults(i int) MachineSpec {
+	if s.UUID == "" {
+		s.UUID = app.UUID(fmt.Sprintf("b0a7ca5e-0000-4000-8000-0000000000%02x", i+1))
+	}
 	if s.DiskBytes == 0 {
 		s.DiskBytes = 3 << 30
 	}

@@ -178,6 +178,18 @@ func (m *Machine) PowerState() string {
 	return string(m.state.power)
 }
 
+// SetOverride does in process what a write of the boot override does over Redfish.
+func (m *Machine) SetOverride(o Override) error {
+	if !o.valid() {
+		return app.Invalid("Boot", "%+v is no boot override of this machine", o)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state.boot = o
+	m.state.version++
+	return nil
+}
+
 // Override is the boot override the BMC holds now.
 func (m *Machine) Override() Override {
 	m.mu.Lock()

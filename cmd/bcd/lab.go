@@ -29,7 +29,7 @@ func labCommand() *cobra.Command {
 		}
 		defer logFile.Close()
 		log := slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		return lab.Run(cmd.Context(), lab.Config{Work: *work, Auto: *auto, Console: *console, Out: cmd.OutOrStdout(), Log: log, Start: lab.Program{Version: version, Ramdisk: *ramdisk, Flavour: *flavour}.Start})
+		return lab.Run(cmd.Context(), lab.Config{Work: *work, Auto: *auto, Console: *console, Out: cmd.OutOrStdout(), Log: log, Start: lab.Program{Version: version, Ramdisk: *ramdisk, Flavour: *flavour, Builtins: builtins}.Start})
 	}
 	cmd.AddCommand(figuresCommand())
 	return cmd
