@@ -73,6 +73,7 @@ func Run(t *testing.T, p Plugin) {
 	t.Run("secrets", r.secrets)
 	t.Run("validate", r.validate)
 	t.Run("stream", r.stream)
+	t.Run("mistakes", r.mistakes)
 	t.Run("many at once", r.many)
 	t.Run("health", r.health)
 	t.Run("stop", r.stop)

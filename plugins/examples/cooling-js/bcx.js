@@ -3,6 +3,7 @@
 'use strict';
 
 const path = require('node:path');
+const { Duplex } = require('node:stream');
 const grpc = require('@grpc/grpc-js');
 const protoLoader = require('@grpc/proto-loader');
 const protobuf = require('protobufjs');
@@ -128,7 +129,7 @@ class Plugin {
   async validate(request) {
     try {
       const driver = this.find(request.driver_id);
-      const config = JSON.parse(request.config_json || '{}');
+      const config = parse(request.config_json || '{}', 'invalid-config', 'the configuration');
       const issues = driver.check(config).map((issue) => ({ code: '', ...issue }));
       if (issues.length > 0) return { valid: false, issues };
       await withDeadline(request.timeout_ms, new AbortController(), (signal) => driver.validate?.(withDefaults(driver, config), context(request, signal)));
@@ -143,14 +144,14 @@ class Plugin {
   run(request, signal, emit) {
     const driver = this.find(request.driver_id);
     const kind = Object.hasOwn(driver.kinds, request.kind) ? driver.kinds[request.kind] : undefined;
-    const config = JSON.parse(request.config_json || '{}');
+    const config = parse(request.config_json || '{}', 'invalid-config', 'the configuration');
     const issues = driver.check(config);
     if (issues.length > 0) throw new DriverError('invalid-config', `${issues[0].pointer}: ${issues[0].message}`);
     const operations = kind?.(withDefaults(driver, config), context(request, signal, emit)) ?? {};
     if (!Object.hasOwn(operations, request.operation)) {
       throw new DriverError('unsupported-operation', `the driver has no operation ${request.kind}.${request.operation}`);
     }
-    const args = request.args_json ? JSON.parse(request.args_json) : [];
+    const args = parse(request.args_json || '[]', 'invalid-args', 'the argument list');
     return operations[request.operation](...(Array.isArray(args) ? args : [args]));
   }
 
@@ -170,6 +171,10 @@ class Plugin {
     let last;
     try {
       const result = await withDeadline(request.timeout_ms, abort, async (signal) => this.run(request, signal, emit));
+      if (result instanceof Duplex) {
+        result.destroy();
+        throw new DriverError('unsupported-operation', `${request.kind}.${request.operation} gives a byte stream, not a result`);
+      }
       last = { result_json: JSON.stringify(result ?? null) };
     } catch (error) {
       last = { error: wireError(error, this.retrySafe(request)) };
@@ -196,7 +201,11 @@ class Plugin {
         call.pause();
         const request = frame.open;
         try {
-          bytes = await withDeadline(request.timeout_ms, abort, async (signal) => this.run(request, signal, () => {}));
+          const opened = await withDeadline(request.timeout_ms, abort, async (signal) => this.run(request, signal, () => {}));
+          if (!(opened instanceof Duplex)) {
+            throw new DriverError('unsupported-operation', `${request.kind}.${request.operation} gives no byte stream`);
+          }
+          bytes = opened;
         } catch (error) {
           close(wireError(error, this.retrySafe(request)));
           return;
@@ -216,6 +225,15 @@ class Plugin {
         call.end();
       }
     });
+  }
+}
+
+// parse reads JSON of the host's; what is none is the caller's mistake.
+function parse(text, code, what) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new DriverError(code, `${what} is not JSON`);
   }
 }
 
