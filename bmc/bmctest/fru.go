@@ -1,5 +1,7 @@
 package bmctest
 
+import "slices"
+
 // FRUText is the text of a FRU's fields.
 type FRUText struct {
 	ChassisPart, ChassisSerial                     string
@@ -23,9 +25,8 @@ func FRU(t FRUText) []byte {
 	product := fruArea([]byte{25}, t.Maker, t.Name, t.Part, t.ProductVersion, t.Serial, t.Tag, "")
 	at := byte(1)
 	header := []byte{1, 0, at, at + byte(len(chassis)/8), at + byte((len(chassis)+len(board))/8), 0, 0}
-	out := append(header, checksum(header))
-	out = append(append(append(out, chassis...), board...), product...)
-	return append(out, make([]byte, 256)...)[:max(256, len(out))]
+	out := slices.Concat(header, []byte{checksum(header)}, chassis, board, product)
+	return append(out, make([]byte, max(0, 256-len(out)))...)
 }
 
 // fruArea encodes one area: version, length in units of 8 bytes, fixed fields, texts, end, padding, checksum.
@@ -58,6 +59,6 @@ func sensorRecord(id uint16, number byte, name string) []byte {
 	b[13], b[14], b[16], b[19] = 0x3f, 0x3f, 1, 1
 	b[25], b[26], b[29] = 1, 42, 255
 	b[42] = 0xc0 | byte(len(name))
-	body := append(b, name...)
+	body := slices.Concat(b, []byte(name))
 	return append([]byte{byte(id), byte(id >> 8), 0x51, 1, byte(len(body))}, body...)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -312,7 +313,7 @@ var authCapabilities = []byte{0x06, 0, 0xff, 0x07, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9,
 
 // answers asks a BMC again and again until it answers, for at most a minute, or until ended is closed.
 func answers(addr string, ended <-chan struct{}) error {
-	conn, err := net.Dial("udp", addr)
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr)))
 	if err != nil {
 		return err
 	}

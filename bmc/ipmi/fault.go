@@ -116,7 +116,7 @@ func (l *login) privilegeFault(what string) *driver.Error {
 }
 
 // passing are refusals of a BMC that go away by themselves.
-var passing = []string{"Node busy", "BMC initialization in progress", "in update mode", "Out of space", "Timeout"}
+var passing = []string{"Node busy", "BMC initialization in progress", "in update mode"}
 
 // fault words a failed run.
 func (l *login) fault(c command, a answer) *driver.Error {

@@ -17,7 +17,7 @@ func TestAddresses(t *testing.T) {
 		"192.0.2.5": "192.0.2.5:623", "192.0.2.5:6230": "192.0.2.5:6230", "ipmi://192.0.2.5": "192.0.2.5:623", "https://bmc.example.com:623": "bmc.example.com:623",
 		"bmc-1.example.com": "bmc-1.example.com:623", "bmc": "bmc:623", "2001:db8::5": "[2001:db8::5]:623", "[2001:db8::5]": "[2001:db8::5]:623",
 		"[2001:db8::5]:7": "[2001:db8::5]:7", "lanplus://[2001:db8::5]:65535": "[2001:db8::5]:65535", "fe80::1%eth0": "[fe80::1%eth0]:623",
-		" 192.0.2.5 ": "192.0.2.5:623", "bmc_1": "bmc_1:623", "bmc.example.com.": "bmc.example.com.:623", "192.0.2.5:0623": "192.0.2.5:623",
+		"\t192.0.2.5\n": "192.0.2.5:623", "bmc_1": "bmc_1:623", "bmc.example.com.": "bmc.example.com.:623", "192.0.2.5:0623": "192.0.2.5:623",
 	} {
 		got, err := parseAddress(in)
 		if err != nil || got.String() != want {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,12 +31,12 @@ func TestSimulatorConformance(t *testing.T) {
 
 func TestSimulatorKeepsTheDeviceOnly(t *testing.T) {
 	r, sim := newSimulated(t, bmctest.SimulatorConfig{})
-	for device, want := range map[string]string{"pxe": "pxe", "disk": "default", "cdrom": "cdrom"} {
+	for device, want := range map[string][]string{"pxe": {"pxe"}, "disk": {"default", "disk"}, "cdrom": {"cdrom"}} {
 		var result driver.BootResult
 		if err := json.Unmarshal(r.must(t, "management", "setBootDevice", `["`+device+`",{"uefi":true,"persistent":true}]`), &result); err != nil {
 			t.Fatal(err)
 		}
-		if got := sim.Machine().BootDevice(); got != want && !(device == "disk" && got == "disk") {
+		if got := sim.Machine().BootDevice(); !slices.Contains(want, got) {
 			t.Errorf("%s: the machine got %q", device, got)
 		}
 		if len(result.Notes) == 0 || !strings.Contains(result.Notes[0], "simulator") {
