@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"path"
 	"slices"
@@ -90,6 +91,8 @@ func (s *Server) recordHTTP(t httpboot.Transfer) {
 	level, message := "info", fmt.Sprintf("%s %q was answered with %d.", t.Method, t.Path, t.Status)
 	if t.Status >= 400 {
 		level = "warn"
+	} else if t.Method == http.MethodGet && t.Status == http.StatusOK && t.Bytes < t.Size {
+		level, message, d.Error = "warn", fmt.Sprintf("Loading %q over HTTP was broken off after %d of %d bytes.", t.Path, t.Bytes, t.Size), "the client broke it off"
 	} else if mac != "" {
 		s.noteLoader(mac, path.Base(t.Path))
 	}

@@ -103,6 +103,8 @@ type Facts struct {
 	AgentMAC    app.MAC
 	AgentAddr   string
 	Alarm       string
+	Question    string    // what a person is asked about the port that it boots from
+	Answer      string    // how that is answered
 	Alive, Home time.Time // signs of the installed system
 	HTTPRefused time.Time // the firmware said that it does not load over plain HTTP
 	Tail        []string  // end of the console
@@ -139,11 +141,12 @@ type wire struct {
 	Millis    int64     `json:"millis"`
 	Error     string    `json:"error"`
 	Kind      string    `json:"kind"`
-	Resent    int64     `json:"resent"`
+	Retries   int64     `json:"retries"`
 	BlockSize int       `json:"blockSize"`
 	Action    string    `json:"action"`
 	Phase     string    `json:"phase"`
 	Was       string    `json:"was"`
+	WayOut    string    `json:"wayOut"`
 }
 
 // port is the address of the port that a record tells of.
@@ -194,7 +197,7 @@ func (f *Facts) Add(r app.Record) {
 	case "bmc":
 		f.bmc(r, w)
 	case "boot":
-		f.permission(r)
+		f.permission(r, w)
 	case "dhcp":
 		f.dhcp(r, w)
 	case "tftp", "http":
@@ -244,7 +247,7 @@ func (f *Facts) bmc(r app.Record, w wire) {
 }
 
 // permission learns what the next boot is for.
-func (f *Facts) permission(r app.Record) {
+func (f *Facts) permission(r app.Record, w wire) {
 	switch r.Kind {
 	case "boot.permit":
 		f.Want = WantRamdisk
@@ -253,6 +256,8 @@ func (f *Facts) permission(r app.Record) {
 		}
 	case "boot.revoke":
 		f.Want = WantDisk
+	case "boot.question":
+		f.Question, f.Answer = r.Message, w.WayOut
 	}
 }
 
@@ -342,7 +347,7 @@ func (f *Facts) loaded(r app.Record, w wire) {
 		return
 	}
 	l := Load{Name: w.Name, Proto: "TFTP", MAC: w.port(), At: r.Time, Bytes: w.Bytes, Size: w.Size, Took: time.Duration(w.Millis) * time.Millisecond,
-		Status: w.Status, Err: w.Error, Resent: w.Resent, BlockSize: w.BlockSize}
+		Status: w.Status, Err: w.Error, Resent: w.Retries, BlockSize: w.BlockSize}
 	if strings.HasPrefix(r.Kind, "http.") {
 		l.Proto = "HTTP"
 		switch {

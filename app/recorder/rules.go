@@ -35,6 +35,14 @@ func agentUp(f *Facts, now time.Time) *Verdict {
 	return &Verdict{Code: CodeWell, Level: LevelOK, Sentence: fmt.Sprintf("All well: the ramdisk's agent called %d s after the machine was started.", took)}
 }
 
+// asked is a machine that waits for a person's word.
+func asked(f *Facts, now time.Time) *Verdict {
+	if f.Question == "" {
+		return nil
+	}
+	return bad(CodeQuestion, f.opening(now)+"; "+f.Question+".", f.Answer)
+}
+
 // kernelLoaded is between the ramdisk's last byte and its agent's first call.
 func kernelLoaded(f *Facts, now time.Time) *Verdict {
 	if !f.Kernel.ok() {

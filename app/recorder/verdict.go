@@ -36,6 +36,7 @@ const (
 	CodeNoKernel      = "script-no-kernel"    // the script did not get as far as the kernel
 	CodeNoAgent       = "kernel-no-agent"     // the ramdisk was loaded and its agent does not call
 	CodeOtherPort     = "agent-other-nic"     // it runs on another port than it booted from
+	CodeQuestion      = "port-question"       // its port must be confirmed by a person
 	CodeTokenReused   = "token-reused"        // somebody else called in its place
 	CodeNotDisk       = "netboot-not-disk"    // it asked the network when it should have booted its disk
 	CodeNoSystem      = "no-sign-of-system"   // nothing was heard of the installed system
@@ -89,7 +90,7 @@ type rule func(f *Facts, now time.Time) *Verdict
 
 // The rules, the first that speaks wins: from what a boot reached last back to its power-on.
 var (
-	toRamdisk = []rule{powerFailed, alarmed, agentUp, kernelLoaded, kernelBroken, scriptGiven, loaderLoaded, loaderBroken, httpRefused, noBootFile, addressTaken, offered, unanswered, silent}
+	toRamdisk = []rule{powerFailed, alarmed, agentUp, asked, kernelLoaded, kernelBroken, scriptGiven, loaderLoaded, loaderBroken, httpRefused, noBootFile, addressTaken, offered, unanswered, silent}
 	toDisk    = []rule{powerFailed, systemUp, asksNetwork, noSystem}
 )
 

@@ -170,48 +170,16 @@ type port67 struct{ s *Site }
 
 var _ netboot.Port = port67{}
 
-// find looks for a machine by its MACs, then by its UUID in either byte order when exactly one has it.
-func (p port67) find(ctx context.Context, c netboot.Client) (*app.Machine, error) {
-	for _, mac := range c.MACs {
-		m, err := p.s.db.MachineByMAC(ctx, mac)
-		if app.CodeOf(err) != app.NotFound {
-			return m, err
-		}
-	}
-	if c.UUID == "" {
-		return nil, nil
-	}
-	all, err := p.s.db.MachinesByUUID(ctx, c.UUID)
-	if err != nil || len(all) != 1 {
-		return nil, err
-	}
-	return &all[0], p.propose(ctx, &all[0], c.MACs)
-}
-
-// propose notes a port that a machine known by its UUID netbooted from; a person or its agent confirms it.
-func (p port67) propose(ctx context.Context, m *app.Machine, macs []app.MAC) error {
-	if len(macs) == 0 || len(m.NICs) >= 64 {
-		return nil
-	}
-	_, err := p.s.db.UpdateMachine(ctx, m.ID, func(m *app.Machine) error {
-		for _, n := range m.NICs {
-			if n.MAC == macs[0] {
-				return nil
-			}
-		}
-		m.NICs = append(m.NICs, app.NIC{MAC: macs[0], Source: "netboot"})
-		return nil
-	})
-	return err
-}
-
 // Target says what a machine boots now: the ramdisk while it has a permission, else its disk.
 func (p port67) Target(ctx context.Context, c netboot.Client) (netboot.Target, error) {
-	m, err := p.find(ctx, c)
+	m, q, err := p.find(ctx, c)
 	if err != nil || m == nil {
 		return netboot.Target{Kind: netboot.KindNone}, err
 	}
 	t := netboot.Target{MachineID: m.ID, Name: m.Name, Kind: netboot.KindDisk}
+	if q != noQuestion {
+		return t, nil
+	}
 	b, err := p.s.agents.Live(ctx, m.ID)
 	if app.CodeOf(err) == app.NotFound {
 		return t, nil

@@ -53,11 +53,11 @@ func TestMachineIsFoundByMACAndByEitherUUIDOrder(t *testing.T) {
 		"UUID, other order":   {UUID: "33221100-5544-7766-8899-aabbccddeeff"},
 		"UUID and a new port": {UUID: "33221100-5544-7766-8899-aabbccddeeff", MACs: []app.MAC{"00:00:5e:00:53:02"}},
 	} {
-		if got, err := p.find(t.Context(), c); err != nil || got == nil || got.ID != "m-1" {
-			t.Errorf("%s: %+v, %v", name, got, err)
+		if got, q, err := p.find(t.Context(), c); err != nil || got == nil || got.ID != "m-1" || q != noQuestion {
+			t.Errorf("%s: %+v, %q, %v", name, got, q, err)
 		}
 	}
-	if got, err := p.find(t.Context(), netboot.Client{MACs: []app.MAC{"00:00:5e:00:53:99"}, UUID: "99999999-5544-7766-8899-aabbccddeeff"}); got != nil || err != nil {
+	if got, _, err := p.find(t.Context(), netboot.Client{MACs: []app.MAC{"00:00:5e:00:53:99"}, UUID: "99999999-5544-7766-8899-aabbccddeeff"}); got != nil || err != nil {
 		t.Errorf("a stranger is %+v, %v", got, err)
 	}
 	got, err := db.Machine(t.Context(), "m-1")
@@ -69,7 +69,7 @@ func TestMachineIsFoundByMACAndByEitherUUIDOrder(t *testing.T) {
 	if err := db.CreateMachine(t.Context(), twin); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := p.find(t.Context(), netboot.Client{UUID: m.UUID}); got != nil || err != nil {
+	if got, _, err := p.find(t.Context(), netboot.Client{UUID: m.UUID}); got != nil || err != nil {
 		t.Errorf("one of two twins was chosen: %+v, %v", got, err)
 	}
 }

@@ -74,6 +74,7 @@ type Site struct {
 	bus      *event.Bus
 	recorder *recorder.Recorder
 	consoles consoles
+	asked    questions
 	vault    *secret.Vault
 	access   *access.Service
 	redfish  *redfish.Driver

@@ -52,7 +52,7 @@ func Boot(machine string, began time.Time, upTo, wire string) []app.Record {
 	dhcp(31, "dhcp.offer", "DISCOVER", "firmware", "snponly.efi", "Address 192.0.2.101 was offered, host name "+wire)
 	dhcp(32, "dhcp.ack", "REQUEST", "firmware", "snponly.efi", "Address 192.0.2.101 is the client's.")
 	if upTo == "tftp" {
-		add(40, "tftp.get", `Loading "snponly.efi" by TFTP failed after 1468 bytes.`, map[string]any{"mac": mac, "name": "snponly.efi", "bytes": 1468, "millis": 7000, "blockSize": 1468, "resent": 6, "error": "no acknowledgement of block 2 " + wire})
+		add(40, "tftp.get", `Loading "snponly.efi" by TFTP failed after 1468 bytes.`, map[string]any{"mac": mac, "name": "snponly.efi", "bytes": 1468, "millis": 7000, "blockSize": 1468, "retries": 6, "error": "no acknowledgement of block 2 " + wire})
 		out[len(out)-1].Level = "warn"
 		return out
 	}

@@ -695,7 +695,7 @@ func figuresOf(x app.Record) string {
 		Size   int64  `json:"size"`
 		Millis int64  `json:"millis"`
 		Rate   int64  `json:"bytesPerSecond"`
-		Resent int64  `json:"resent"`
+		Resent int64  `json:"retries"`
 		Error  string `json:"error"`
 	}
 	family, _, _ := strings.Cut(x.Kind, ".")

@@ -1,0 +1,140 @@
+package site
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/agent"
+	"github.com/better-compute/bcd/app/event"
+	"github.com/better-compute/bcd/app/recorder"
+	"github.com/better-compute/bcd/netboot"
+)
+
+const (
+	uuidA = app.UUID("00112233-4455-6677-8899-aabbccddeeff")
+	uuidB = app.UUID("00112233-4455-6677-8899-aabbccddee00")
+)
+
+var listed = app.HardwareSummary{CPUs: 8} // its agent has listed its ports
+
+func TestRecognize(t *testing.T) {
+	a := app.Machine{ID: "m-a", UUID: uuidA, Summary: listed}
+	b := app.Machine{ID: "m-b", UUID: uuidB, Summary: listed}
+	raw := app.Machine{ID: "m-raw", UUID: uuidA}
+	for name, c := range map[string]struct {
+		e    evidence
+		want string
+		q    question
+	}{
+		"nobody":                                   {evidence{}, "", noQuestion},
+		"by its port alone":                        {evidence{owner: &a}, "m-a", noQuestion},
+		"by port and UUID":                         {evidence{owner: &a, alike: []app.Machine{a}}, "m-a", noQuestion},
+		"by UUID, never inventoried":               {evidence{alike: []app.Machine{raw}}, "m-raw", noQuestion},
+		"an unknown port in a known machine":       {evidence{alike: []app.Machine{a}}, "m-a", newPort},
+		"a card of A in B":                         {evidence{owner: &a, alike: []app.Machine{b}}, "m-a", movedPort},
+		"a UUID that many boards share":            {evidence{alike: []app.Machine{a, b}}, "", noQuestion},
+		"its port, and a UUID that others share":   {evidence{owner: &a, alike: []app.Machine{b, raw}}, "m-a", noQuestion},
+		"its port, and a UUID that is nobody's":    {evidence{owner: &a, alike: nil}, "m-a", noQuestion},
+		"its port, in a machine without a UUID":    {evidence{owner: &raw}, "m-raw", noQuestion},
+		"a card of a machine never looked into, B": {evidence{owner: &raw, alike: []app.Machine{b}}, "m-raw", movedPort},
+	} {
+		got, q := recognize(c.e)
+		id := ""
+		if got != nil {
+			id = got.ID
+		}
+		if id != c.want || q != c.q {
+			t.Errorf("%s: %q with question %q, want %q with %q", name, id, q, c.want, c.q)
+		}
+	}
+}
+
+// netbooting is a site as far as netboot asks it, with two machines that may load the ramdisk.
+func netbooting(t *testing.T) port67 {
+	t.Helper()
+	db, log := openStore(t), slog.New(slog.DiscardHandler)
+	s := &Site{db: db, log: log, bus: event.New(event.Config{Store: db, Log: log}), recorder: recorder.New(recorder.Config{Log: log})}
+	s.agents = agent.New(agent.Config{Store: db, SiteKey: make([]byte, 32), Log: log, Record: func(app.Event) {}, Signal: func(string, string, any) {},
+		URLs: func(string) (site, boot []string) { return nil, nil }})
+	for _, m := range []app.Machine{
+		{ID: "m-a", Name: "node-a", UUID: uuidA, Summary: listed, NICs: []app.NIC{{MAC: "00:00:5e:00:53:0a", Name: "eno1", Confirmed: true, Source: "inventory"}}},
+		{ID: "m-b", Name: "node-b", UUID: uuidB, NICs: []app.NIC{{MAC: "00:00:5e:00:53:0b", Source: "bmc"}}},
+	} {
+		m.State = app.StateReady
+		if err := db.CreateMachine(t.Context(), &m); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.agents.Mint(t.Context(), app.Boot{MachineID: m.ID, WorkflowID: "w-" + m.ID, Address: "192.0.2.1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return port67{s}
+}
+
+// However it spells itself, a machine is one; what may be another never gets the ramdisk of a workflow.
+func TestOnlyTheMachineItselfLoadsItsRamdisk(t *testing.T) {
+	p := netbooting(t)
+	for _, c := range []struct {
+		name string
+		macs []app.MAC
+		uuid app.UUID
+		id   string
+		kind netboot.Kind
+	}{
+		{"its port", []app.MAC{"00:00:5e:00:53:0a"}, "", "m-a", netboot.KindRamdisk},
+		{"its port and UUID", []app.MAC{"00:00:5e:00:53:0a"}, uuidA, "m-a", netboot.KindRamdisk},
+		{"its UUID as SMBIOS has it", []app.MAC{"00:00:5e:00:53:0a"}, uuidA.Swapped(), "m-a", netboot.KindRamdisk},
+		{"a UUID that is nobody's", []app.MAC{"00:00:5e:00:53:0a"}, "99999999-4455-6677-8899-aabbccddeeff", "m-a", netboot.KindRamdisk},
+		{"a port its BMC named", []app.MAC{"00:00:5e:00:53:0b"}, "", "m-b", netboot.KindRamdisk},
+		{"a new port of a machine never looked into", []app.MAC{"00:00:5e:00:53:1b"}, uuidB, "m-b", netboot.KindRamdisk},
+		{"a new port of an inventoried machine, or a twin board", []app.MAC{"00:00:5e:00:53:1a"}, uuidA, "m-a", netboot.KindDisk},
+		{"the same again", []app.MAC{"00:00:5e:00:53:1a"}, "", "m-a", netboot.KindDisk},
+		{"a card of A in B", []app.MAC{"00:00:5e:00:53:0a"}, uuidB, "m-a", netboot.KindDisk},
+		{"a stranger", []app.MAC{"00:00:5e:00:53:77"}, "99999999-4455-6677-8899-aabbccddeeff", "", netboot.KindNone},
+	} {
+		got, err := p.Target(t.Context(), netboot.Client{MACs: c.macs, UUID: c.uuid})
+		if err != nil || got.MachineID != c.id || got.Kind != c.kind {
+			t.Errorf("%s: %+v, %v", c.name, got, err)
+		}
+	}
+	page, err := p.s.db.ListMachines(t.Context(), app.MachineFilter{})
+	if err != nil || page.Total != 2 {
+		t.Errorf("there are %d machines now, %v", page.Total, err)
+	}
+	// The operator's word ends the question.
+	_, err = p.s.db.UpdateMachine(t.Context(), "m-a", func(m *app.Machine) error {
+		for i := range m.NICs {
+			m.NICs[i].Confirmed = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Target(t.Context(), netboot.Client{MACs: []app.MAC{"00:00:5e:00:53:1a"}, UUID: uuidA}); err != nil || got.Kind != netboot.KindRamdisk {
+		t.Errorf("a confirmed port boots %+v, %v", got, err)
+	}
+}
+
+// A question is in the audit trail once, however often the firmware asks.
+func TestQuestionsAreAskedOnce(t *testing.T) {
+	p := netbooting(t)
+	for range 5 {
+		if _, err := p.Target(t.Context(), netboot.Client{MACs: []app.MAC{"00:00:5e:00:53:0a"}, UUID: uuidB}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.s.bus.Run(ctx); err != nil { // writes what is queued
+		t.Fatal(err)
+	}
+	for _, id := range []string{"m-a", "m-b"} {
+		all, err := p.s.db.ListEvents(t.Context(), app.EventFilter{MachineID: id, Kind: "boot.question"})
+		if err != nil || len(all) != 1 || all[0].Level != "warn" {
+			t.Errorf("%s: %+v, %v", id, all, err)
+		}
+	}
+}
