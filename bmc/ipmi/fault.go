@@ -1,8 +1,11 @@
 package ipmi
 
 import (
+	"context"
+	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/better-compute/bcd/plugins/driver"
 )
@@ -37,6 +40,8 @@ func (o *operations) ask(ctx *driver.Context, l *login, c command) (answer, erro
 	switch {
 	case err != nil:
 		return a, err
+	case strings.Contains(why.stderr, silent):
+		return a, o.silence(ctx, l)
 	case !strings.Contains(why.stderr, noSession):
 		return a, driver.Errorf(driver.CodeUnreachable, "the BMC at %s did not open a session at first, and does now: try again", l.target).Again()
 	}
@@ -44,6 +49,29 @@ func (o *operations) ask(ctx *driver.Context, l *login, c command) (answer, erro
 		return a, f
 	}
 	return a, driver.Errorf(driver.CodeUnreachable, "the BMC at %s opens no IPMI session: %s", l.target, l.firstLine(why)).Again()
+}
+
+// silent is what ipmitool says, when asked, of a host that never answered.
+const silent = "Error issuing Get Channel Authentication Capabilities"
+
+// silence words that nothing answers. iDRAC, iLO, XCC and OpenBMC come with IPMI over LAN turned off, and show by their web
+// pages that they are there.
+func (o *operations) silence(ctx *driver.Context, l *login) *driver.Error {
+	if o.https(ctx, l.target.host) {
+		return driver.Errorf(driver.CodeUnreachable, "the BMC at %s answers HTTPS and not IPMI; turn on IPMI over LAN in its settings, or use the driver redfish", l.target).Again()
+	}
+	return driver.Errorf(driver.CodeUnreachable, "nothing answers IPMI at %s; check the address and the cable, and that IPMI over LAN is turned on", l.target).Again()
+}
+
+// httpsOpen reports whether a host takes connections where BMCs have their web pages.
+func httpsOpen(ctx context.Context, host string) bool {
+	d := net.Dialer{Timeout: 2 * time.Second}
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, "443"))
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }
 
 // demand runs ipmitool and fails unless it ends well.
@@ -77,8 +105,6 @@ func (l *login) sessionFault(text string) *driver.Error {
 		return l.privilegeFault("the BMC at " + l.target.String() + " does not let " + l.user + " have the privilege " + l.level())
 	case says("Address lookup for"):
 		return driver.Errorf(driver.CodeUnreachable, "the name %s of the BMC does not resolve; correct the address, or give its IP address", l.target.host).Again()
-	case says("Get Auth Capabilities error", "Error issuing Get Channel Authentication Capabilities"):
-		return driver.Errorf(driver.CodeUnreachable, "nothing answers IPMI at %s; many BMCs have IPMI over LAN turned off until it is turned on in their settings", l.target).Again()
 	case says("no response from RAKP"):
 		return driver.Errorf(driver.CodeUnreachable, "the BMC at %s stops answering during the login of %s; some do so for a user they do not know", l.target, l.user).Again()
 	}

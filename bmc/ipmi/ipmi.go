@@ -34,6 +34,7 @@ type Driver struct {
 	powerBudget time.Duration
 	wait        func(context.Context, time.Duration) error
 	exec        func(context.Context, *login, command) (answer, error) // runs ipmitool; tests script it
+	https       func(ctx context.Context, host string) bool            // reports whether HTTPS is open there; tests script it
 }
 
 // New makes a Driver.
@@ -51,7 +52,7 @@ func New(cfg Config) *Driver {
 	if d.wait == nil {
 		d.wait = sleep
 	}
-	d.exec = d.execute
+	d.exec, d.https = d.execute, httpsOpen
 	return d
 }
 

@@ -1,6 +1,7 @@
 package ipmi
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -159,6 +160,25 @@ func TestLoginFailuresAreToldApart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestSilenceIsWorded(t *testing.T) {
+	for _, https := range []bool{false, true} {
+		o := &operations{Driver: New(Config{})}
+		o.exec = func(_ context.Context, _ *login, c command) (answer, error) {
+			a := answer{stderr: "Error: " + noSession + "\n", exit: 1}
+			if c.verbose {
+				a.stderr = "Get Auth Capabilities error\n" + silent + " request\n" + a.stderr
+			}
+			return a, nil
+		}
+		o.https = func(_ context.Context, host string) bool { return https && host == "192.0.2.7" }
+		_, err := o.ask(driver.NewContext(t.Context()), &login{target: target{"192.0.2.7", "623"}}, words("chassis", "power", "on"))
+		e := driver.AsError(err)
+		if e == nil || e.Code != driver.CodeUnreachable || !e.Retryable || strings.Contains(e.Message, "answers HTTPS") != https {
+			t.Errorf("HTTPS %v: %+v", https, e)
+		}
 	}
 }
 

@@ -214,7 +214,6 @@ func recordedBootDevices(t *testing.T, all map[string]*recording) {
 func recordedLogins(t *testing.T, all map[string]*recording) {
 	for name, want := range map[string]string{
 		"rec-auth-v-wrong-password--1.8.18": driver.CodeAuthFailed, "rec-auth-v-wrong-password--1.8.19": driver.CodeAuthFailed,
-		"rec-auth-v-host-silent--1.8.18": driver.CodeUnreachable, "rec-auth-v-host-silent--1.8.19": driver.CodeUnreachable,
 		"rec-auth-v-rakp2-unauthorized-role--1.8.19": driver.CodeAuthFailed, "rec-auth-forced-17-on-old-bmc--both": CodeCipherSuite,
 		"real-auth-no-matching-cipher-suite": CodeCipherSuite, "rec-auth-insufficient-resources--both": driver.CodeBusy,
 		"rec-auth-privilege-refused--both": CodePrivilege, "rec-privilege-limit-operator--both": CodePrivilege,
@@ -228,6 +227,11 @@ func recordedLogins(t *testing.T, all map[string]*recording) {
 		l := &login{user: "admin", suite: 17, target: target{host: "192.0.2.7", port: "623"}}
 		if f := l.sessionFault(r.stderr + r.stdout); f == nil || f.Code != want {
 			t.Errorf("%s: %+v, want %s", name, f, want)
+		}
+	}
+	for _, name := range []string{"rec-auth-v-host-silent--1.8.18", "rec-auth-v-host-silent--1.8.19"} {
+		if r := all[name]; r == nil || !strings.Contains(r.stderr, silent) {
+			t.Errorf("%s is not taken for silence", name)
 		}
 	}
 	for name, r := range all { // without -v they all look alike, and must not be guessed
