@@ -168,6 +168,9 @@ func (k *Keeper) each(ctx context.Context, f func(*app.Machine) error) error {
 
 // Run looks at all machines, and again whenever a driver, a profile or a pool changed, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
+	k.mu.Lock()
+	k.changed = map[string]bool{} // what was registered before is no change: no BMC is logged in to for it
+	k.mu.Unlock()
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
@@ -200,7 +203,10 @@ func (k *Keeper) Look(ctx context.Context) (busy bool, err error) {
 		seen[m.ID] = true
 		moved, wait, err := k.renew(ctx, m)
 		busy = busy || wait
-		if moved || bindsOne(m, drivers) {
+		switch {
+		case k.broken(m.ID):
+			k.note(m, nil, true) // one problem is told, not what follows from it
+		case moved || bindsOne(m, drivers):
 			live = append(live, *m)
 		}
 		return err
@@ -283,6 +289,13 @@ func (k *Keeper) note(m *app.Machine, now []Problem, live bool) {
 		return
 	}
 	k.problems[m.ID] = kept
+}
+
+// broken reports whether a machine's bindings do not resolve.
+func (k *Keeper) broken(machineID string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.problems[machineID], func(p Problem) bool { return !p.Live })
 }
 
 func (k *Keeper) forget(all map[string]bool) {
