@@ -6,15 +6,21 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/drivers"
 	"github.com/better-compute/bcd/app/health"
 	"github.com/better-compute/bcd/plugins/host"
 	"github.com/better-compute/bcd/plugins/sandbox"
 	"github.com/better-compute/bcd/web/api"
 )
+
+// pluginsName is the file, in the data directory, that keeps what the plugins served last.
+const pluginsName = "plugins.json"
 
 // wirePlugins makes the plugin host. It runs nothing yet.
 func (s *Site) wirePlugins(context.Context) error {
@@ -27,7 +33,7 @@ func (s *Site) wirePlugins(context.Context) error {
 	if b, here := s.cfg.Builtins[f.builtin()]; here {
 		bundled = append(bundled, b)
 	}
-	s.plugins, err = host.New(host.Config{Dir: f.Dir, Bundled: bundled, Sandbox: confined, Registry: s.registry, Logger: s.log})
+	s.plugins, err = host.New(host.Config{Dir: f.Dir, Bundled: bundled, Sandbox: confined, Registry: s.registry, Memory: filepath.Join(s.dir, pluginsName), Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -113,10 +119,16 @@ func (s *Site) awaitDrivers(ctx context.Context, machineID string) {
 	if err != nil {
 		return // the step finds out, and says so
 	}
-	known := func(id string) bool { _, err := s.registry.Driver(id); return err == nil }
-	waits := m.BMC != nil && !known(m.BMC.Driver)
+	all, err := s.registry.List("")
+	if err != nil {
+		return
+	}
+	up := func(id string) bool {
+		return slices.ContainsFunc(all, func(e drivers.Entry) bool { return e.ID == id && e.Active && e.Up })
+	}
+	waits := m.BMC != nil && !up(m.BMC.Driver)
 	for _, b := range m.Drivers {
-		waits = waits || !known(b.Driver)
+		waits = waits || !up(b.Driver)
 	}
 	if !waits {
 		return

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/plugins/bcx"
 	"github.com/better-compute/bcd/plugins/sandbox"
 )
 
@@ -42,13 +44,14 @@ type Config struct {
 	Bundled  []Bundled
 	Sandbox  sandbox.Sandbox
 	Registry Registry
+	Memory   string       // file that keeps what the plugins served last; "" none
 	RunDir   string       // where the socket directories are made; "" the system's for temporary files
 	Path     string       // PATH of the plugins; "" the system's usual
 	Logger   *slog.Logger // nil discards
 	Clock    Clock        // nil: the system's
 	Changed  func()       // told after every change of a plugin's state; must return soon; nil: nobody
 
-	BackOff, StartLimit, Grace, Drain, HealthEvery time.Duration // 0: the defaults
+	BackOff, StartLimit, Grace, Drain, HealthEvery, HealthLimit time.Duration // 0: the defaults
 }
 
 func (c *Config) defaults() error {
@@ -71,7 +74,7 @@ func (c *Config) defaults() error {
 		c.Path = systemPath
 	}
 	for at, value := range map[*time.Duration]time.Duration{
-		&c.BackOff: firstBackOff, &c.StartLimit: startLimit, &c.Grace: stopGrace, &c.Drain: drainTime, &c.HealthEvery: healthEvery,
+		&c.BackOff: firstBackOff, &c.StartLimit: startLimit, &c.Grace: stopGrace, &c.Drain: drainTime, &c.HealthEvery: healthEvery, &c.HealthLimit: healthLimit,
 	} {
 		if *at <= 0 {
 			*at = value
@@ -86,14 +89,16 @@ type Host struct {
 	log     *slog.Logger
 	clock   Clock
 	settled chan struct{}
+	memory  *memory
 
 	reload sync.Mutex // one change of the set of plugins at a time
 
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before and after
 	plugins map[string]*plugin
-	issues  []Issue // of the pins
-	self    string  // SHA-256 of this program; "" while it is not known
+	issues  []Issue           // of the pins
+	pins    map[string]source // as they were read last
+	self    string            // SHA-256 of this program; "" while it is not known
 }
 
 // New makes a host that runs nothing yet.
@@ -101,7 +106,11 @@ func New(cfg Config) (*Host, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	return &Host{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, settled: make(chan struct{}), plugins: map[string]*plugin{}}, nil
+	m, err := openMemory(cfg.Memory)
+	if err != nil {
+		cfg.Logger.Warn("what the plugins served last is not known", "error", err)
+	}
+	return &Host{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, settled: make(chan struct{}), memory: m, plugins: map[string]*plugin{}}, nil
 }
 
 func (h *Host) changed() { h.cfg.Changed() }
@@ -189,7 +198,7 @@ func (h *Host) Reload() error {
 	want, issues, err := h.wanted()
 	h.mu.Lock()
 	running := h.ctx
-	h.issues = issues
+	h.issues, h.pins = issues, want
 	if err != nil {
 		h.issues = append(h.issues, Issue{Message: clip(err.Error())})
 	}
@@ -224,9 +233,8 @@ func (h *Host) replace(running context.Context, want map[string]source, keep boo
 		stopping.Go(func() { h.remove(p) })
 	}
 	stopping.Wait()
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	var fresh []*plugin
+	h.mu.Lock()
 	for _, name := range sortedKeys(want) {
 		if h.plugins[name] == nil {
 			p := newPlugin(h, want[name])
@@ -234,10 +242,19 @@ func (h *Host) replace(running context.Context, want map[string]source, keep boo
 			fresh = append(fresh, p)
 		}
 	}
+	h.mu.Unlock()
 	for _, p := range fresh { // after all are known: the sandbox gives uids by all names
+		p.recall()
 		ctx, stop := context.WithCancel(running)
 		p.stop = stop
 		go p.supervise(ctx)
+	}
+}
+
+// remember keeps what a plugin serves.
+func (h *Host) remember(src source, drivers []bcx.Manifest) {
+	if err := h.memory.keep(src, drivers); err != nil {
+		h.log.Warn("what a plugin serves is not kept", "plugin", src.pin.Name, "error", err)
 	}
 }
 
@@ -245,6 +262,7 @@ func (h *Host) replace(running context.Context, want map[string]source, keep boo
 func (h *Host) remove(p *plugin) {
 	p.end()
 	p.leave(nil)
+	h.remember(p.src, nil)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.plugins, p.name)
@@ -318,9 +336,14 @@ func (h *Host) List() []Status {
 
 // Issues tells what is wrong with the pins as they were last read, and whether they differ from what is in force.
 func (h *Host) Issues() []Issue {
+	now, _, err := h.wanted()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.issues)
+	out := slices.Clone(h.issues)
+	if err == nil && h.ctx != nil && !maps.EqualFunc(now, h.pins, source.equal) {
+		out = append(out, Issue{Message: "the pins were changed and are not in force yet"})
+	}
+	return out
 }
 
 func (h *Host) find(name string) (*plugin, error) {

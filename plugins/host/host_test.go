@@ -124,8 +124,8 @@ func TestKilledInMidCall(t *testing.T) {
 	}
 	_, err := b.call(t.Context(), "alpha@1.0.0", "ping", "")
 	wantCode(t, err, driver.CodeUnavailable, true)
-	if b.reg.down["alpha@1.0.0"] == "" || b.reg.keys() != "alpha@1.0.0 beta@1.0.0" {
-		t.Errorf("registered %s, down %v", b.reg.keys(), b.reg.down)
+	if b.reg.reason("alpha@1.0.0") == "" || b.reg.keys() != "alpha@1.0.0 beta@1.0.0" {
+		t.Errorf("registered %s, down %q", b.reg.keys(), b.reg.reason("alpha@1.0.0"))
 	}
 
 	b.clock.asleep(t, time.Second)
@@ -200,8 +200,8 @@ func TestFileChangedUnderARunningHost(t *testing.T) {
 	b.clock.asleep(t, time.Second)
 	b.clock.advance(time.Second)
 	s = b.awaitState("acme", Refused)
-	if !strings.Contains(s.Reason, "is pinned") || s.PID != 0 || b.reg.down["acme@1.0.0"] != s.Reason {
-		t.Errorf("it stands at %+v, down %v", s, b.reg.down)
+	if !strings.Contains(s.Reason, "is pinned") || s.PID != 0 || b.reg.reason("acme@1.0.0") != s.Reason {
+		t.Errorf("it stands at %+v, down %q", s, b.reg.reason("acme@1.0.0"))
 	}
 	_, err := b.call(t.Context(), "acme@1.0.0", "ping", "")
 	wantCode(t, err, driver.CodeUnavailable, true)
@@ -214,18 +214,44 @@ func TestFileChangedUnderARunningHost(t *testing.T) {
 	b.awaitState("acme", Running)
 }
 
-// A plugin that answers no question about its health is started again; one that says it cannot work is shown as such.
-func TestHealth(t *testing.T) {
-	b := newBench(t, "sick:sick=alpha@1.0.0").start()
-	s := b.await("sick", func(s Status) bool { return s.State == Running && !s.Serving })
-	if !strings.Contains(s.Message, "ipmitool is not installed") {
-		t.Errorf("it says %q", s.Message)
+// What a plugin served last is known, as down, before the plugin has started.
+func TestDriversAreRememberedWhileTheyAreLate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plugins.json")
+	b := newBench(t, "a:good=alpha@1.0.0")
+	b.cfg.Memory = path
+	var err error
+	if b.Host, err = New(b.cfg); err != nil {
+		t.Fatal(err)
 	}
-	b.await("sick", func(Status) bool {
-		b.reg.mu.Lock()
-		defer b.reg.mu.Unlock()
-		return strings.Contains(b.reg.down["alpha@1.0.0"], "ipmitool is not installed")
-	})
+	b.start()
+	b.stop()
+
+	late := newBench(t, "a:silent")
+	late.cfg.Memory = path
+	if late.Host, err = New(late.cfg); err != nil {
+		t.Fatal(err)
+	}
+	late.begin()
+	late.await("a", func(s Status) bool { return s.PID != 0 })
+	if late.reg.keys() != "alpha@1.0.0" || late.reg.reason("alpha@1.0.0") == "" {
+		t.Errorf("registered %s, down for %q", late.reg.keys(), late.reg.reason("alpha@1.0.0"))
+	}
+	_, err = late.call(t.Context(), "alpha@1.0.0", "ping", "")
+	wantCode(t, err, driver.CodeUnavailable, true)
+	late.stop()
+
+	if err := os.WriteFile(path, []byte("{nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := newBench(t, "a:good=alpha@1.0.0")
+	again.cfg.Memory = path
+	if again.Host, err = New(again.cfg); err != nil {
+		t.Fatal(err)
+	}
+	again.start()
+	if again.reg.keys() != "alpha@1.0.0" || again.reg.reason("alpha@1.0.0") != "" {
+		t.Errorf("registered %s, down for %q", again.reg.keys(), again.reg.reason("alpha@1.0.0"))
+	}
 }
 
 // Reload starts what is new, ends what is gone, starts anew what changed and leaves the rest alone.
@@ -248,11 +274,17 @@ func TestReload(t *testing.T) {
 	if b.reg.keys() != "change@1.0.0 gone@1.0.0 ipmi@1.0.0 keep@1.0.0" {
 		t.Error("pins were taken up before anybody asked")
 	}
+	if i := b.Issues(); len(i) != 1 || !strings.Contains(i[0].Message, "not in force") {
+		t.Errorf("issues %v", i)
+	}
 	if err := b.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"keep", "change", "new", "bcx-ipmi"} {
 		b.awaitState(name, Running)
+	}
+	if i := b.Issues(); len(i) != 0 {
+		t.Errorf("issues %v", i)
 	}
 	b.await("new", func(Status) bool { return b.reg.keys() == "change@2.0.0 ipmi@2.0.0 keep@1.0.0 new@1.0.0" })
 	if s := b.status("keep"); s.PID != kept || s.Restarts != 0 {

@@ -84,6 +84,13 @@ func (r *registry) SetUp(id, version string, up bool, reason string) {
 	})
 }
 
+// reason tells why a driver is down; "" when it is up.
+func (r *registry) reason(key string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.down[key]
+}
+
 // keys lists what is registered.
 func (r *registry) keys() string {
 	r.mu.Lock()

@@ -37,6 +37,7 @@ func (p *plugin) merge(desc bcx.Description) error {
 		now[s.driver.ID()+"@"+s.driver.Version()] = s
 	}
 	p.leave(now)
+	p.host.remember(p.src, desc.Drivers)
 	for _, key := range sortedKeys(now) {
 		s := now[key]
 		if p.has(key) {
@@ -50,6 +51,22 @@ func (p *plugin) merge(desc bcx.Description) error {
 		p.take(key, s)
 	}
 	return p.judge(skipped)
+}
+
+// recall registers what the plugin served when it ran last, as down.
+func (p *plugin) recall() {
+	for _, m := range p.host.memory.recall(p.src) {
+		s, err := p.define(m)
+		if err == nil {
+			err = p.host.cfg.Registry.Register(s.driver, p.name)
+		}
+		if err != nil {
+			p.host.log.Info("a driver that a plugin served is not known before it starts", "plugin", p.name, "driver", m.ID, "error", err)
+			continue
+		}
+		p.host.cfg.Registry.SetUp(s.driver.ID(), s.driver.Version(), false, p.reason)
+		p.take(s.driver.ID()+"@"+s.driver.Version(), s)
+	}
 }
 
 // define makes a driver of a manifest.
@@ -96,7 +113,7 @@ func (p *plugin) take(key string, s *served) {
 	p.mu.Lock()
 	p.served[key] = s
 	p.mu.Unlock()
-	p.host.log.Info("a plugin serves a driver", "plugin", p.name, "driver", s.driver.ID(), "version", s.driver.Version(), "kinds", s.driver.Kinds())
+	p.host.log.Debug("a plugin's driver is registered", "plugin", p.name, "driver", s.driver.ID(), "version", s.driver.Version(), "kinds", s.driver.Kinds())
 }
 
 // judge notes what was skipped and refuses a plugin of which nothing is left.

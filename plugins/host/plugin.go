@@ -183,7 +183,7 @@ func (p *plugin) watch(ctx context.Context, run *process) error {
 func (p *plugin) poll(ctx context.Context, run *process) bool {
 	missed := 0
 	for {
-		ask, cancel := context.WithTimeout(ctx, healthLimit)
+		ask, cancel := context.WithTimeout(ctx, p.host.cfg.HealthLimit)
 		err := run.conn.Health(ask)
 		cancel()
 		said := driver.AsError(err)

@@ -19,6 +19,10 @@ func (p *plugin) to(s State) {
 
 // begin notes that a start begins.
 func (p *plugin) begin() {
+	select {
+	case <-p.kick: // this is the start that was asked for
+	default:
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.to(Starting)
@@ -36,6 +40,9 @@ func (p *plugin) started(run *process) {
 
 // up lets calls go to a run.
 func (p *plugin) up(run *process, desc bcx.Description) {
+	for _, d := range desc.Drivers {
+		p.host.log.Info("a plugin serves a driver", "plugin", p.name, "driver", d.ID, "version", d.Version, "kinds", d.Kinds)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.to(Running)

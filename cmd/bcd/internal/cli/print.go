@@ -21,7 +21,7 @@ var columns = map[string][]string{
 	"subnet":    {"id", "cidr", "interface", "mode", "poolStart", "poolEnd", "gateway"},
 	"lease":     {"address", "mac", "state", "expires", "hostname"},
 	"driver":    {"id", "version", "runsOn", "kinds", "source", "down"},
-	"plugin":    {"name", "state", "version", "pid", "uid", "memoryBytes", "restarts", "reason", "message", "time", "level"},
+	"plugin":    {"time", "level", "name", "state", "version", "pid", "uid", "memoryBytes", "restarts", "reason", "message"},
 	"profile":   {"name", "description"}, "pool": {"name", "policy.hardwareProfile", "description"},
 	"approval": {"id", "operation", "state", "actor", "created", "expires", "decidedBy"},
 	"secret":   {"name", "updated"}, "user": {"name", "role", "disabled", "lastSeen"}, "token": {"id", "name", "expires", "lastUsed"},

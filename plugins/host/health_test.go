@@ -1,0 +1,46 @@
+package host
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+// A plugin that answers no question about its health is started again; one that says it cannot work is shown as such.
+func TestHealth(t *testing.T) {
+	b := newBench(t, "sick:sick=alpha@1.0.0").start()
+	s := b.await("sick", func(s Status) bool { return s.State == Running && !s.Serving })
+	if !strings.Contains(s.Message, "ipmitool is not installed") {
+		t.Errorf("it says %q", s.Message)
+	}
+	b.await("sick", func(Status) bool { return strings.Contains(b.reg.reason("alpha@1.0.0"), "ipmitool is not installed") })
+}
+
+// A plugin that hangs, calls and all, is started again.
+func TestHungPluginIsStartedAgain(t *testing.T) {
+	b := newBench(t, "a:good=alpha@1.0.0")
+	b.cfg.HealthLimit = 200 * time.Millisecond
+	b.start()
+	b.clock.asleep(t, healthEvery)
+	failed := make(chan error, 1)
+	go func() { _, err := b.call(t.Context(), "alpha@1.0.0", "hang", ""); failed <- err }()
+	s := b.await("a", func(s Status) bool { return s.Calls == 1 })
+	if err := syscall.Kill(s.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for range healthMisses {
+		b.clock.asleep(t, healthEvery)
+		b.clock.advance(healthEvery)
+	}
+	wantCode(t, <-failed, driver.CodeUnreachable, true)
+	s = b.awaitState("a", BackOff)
+	if !strings.Contains(s.Reason, "no longer answers") {
+		t.Errorf("it stands at %+v", s)
+	}
+	b.clock.asleep(t, time.Second)
+	b.clock.advance(time.Second)
+	b.awaitState("a", Running)
+}
