@@ -138,7 +138,7 @@ func (w *Writer) begin(ctx context.Context, order agentv1.Write, tell func(agent
 	}
 	if err = suits(j.dev, j.disk, order); err == nil {
 		tell(agentv1.ProgressReport{Phase: "index"})
-		j.index, err = j.fetch.index(ctx, order.IndexURL, order.IndexSHA256)
+		j.index, err = j.fetch.index(ctx, order.IndexURL, order.IndexSHA256, denials)
 	}
 	if err == nil && j.index.RawBytes != order.RawBytes {
 		err = app.Errorf(app.InvalidConfig, "image-size", "the order says the image has %d bytes, its index says %d", order.RawBytes, j.index.RawBytes)

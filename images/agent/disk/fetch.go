@@ -88,8 +88,8 @@ type denied struct{ err error }
 func (d denied) Error() string { return d.err.Error() }
 func (d denied) Unwrap() error { return d.err }
 
-// again runs try until it succeeds, was denied often, or ctx ends. It goes to the next boot URL after each failure.
-func (f *fetcher) again(ctx context.Context, what string, try func() error) error {
+// again runs try until it succeeds, was denied limit times, or ctx ends. It goes to the next boot URL after each failure.
+func (f *fetcher) again(ctx context.Context, what string, limit int, try func() error) error {
 	wait, refused := firstWait, 0
 	for {
 		err := try()
@@ -103,7 +103,7 @@ func (f *fetcher) again(ctx context.Context, what string, try func() error) erro
 			return err
 		}
 		if _, ok := errors.AsType[denied](err); ok {
-			if refused++; refused >= denials {
+			if refused++; refused >= limit {
 				return app.Errorf(app.Unavailable, "fetch-failed", "%s cannot be had from the appliance: %w", what, err).Retryable().
 					Do("check that the image is still ready on the appliance, and import it again if it is damaged")
 			}
@@ -118,8 +118,8 @@ func (f *fetcher) again(ctx context.Context, what string, try func() error) erro
 }
 
 // index fetches and checks a chunk index against the digest that the signed command pins.
-func (f *fetcher) index(ctx context.Context, p, digest string) (x *chunk.Index, err error) {
-	err = f.again(ctx, "the chunk index", func() error {
+func (f *fetcher) index(ctx context.Context, p, digest string, limit int) (x *chunk.Index, err error) {
+	err = f.again(ctx, "the chunk index", limit, func() error {
 		body, err := f.get(ctx, p, -1, 0)
 		if err != nil {
 			return err
@@ -145,7 +145,7 @@ func (f *fetcher) index(ctx context.Context, p, digest string) (x *chunk.Index, 
 // bytes fills b from offset off of a file. It goes on where a cut connection stopped.
 func (f *fetcher) bytes(ctx context.Context, p string, off int64, b []byte) error {
 	have := 0
-	return f.again(ctx, path.Base(p), func() error {
+	return f.again(ctx, path.Base(p), denials, func() error {
 		body, err := f.get(ctx, p, off+int64(have), len(b)-have)
 		if err != nil {
 			return err

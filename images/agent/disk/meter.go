@@ -10,16 +10,20 @@ import (
 
 // meter reports bytes done once a second, and at the end.
 type meter struct {
-	done   atomic.Int64
 	report func()
 	quit   chan struct{}
 	wg     sync.WaitGroup
 }
 
-func newMeter(tell func(agentv1.ProgressReport), phase string, total int64) *meter {
+// newMeter reports done of total bytes, and what note says; note may be nil.
+func newMeter(tell func(agentv1.ProgressReport), phase string, total int64, done *atomic.Int64, note func() string) *meter {
 	m := &meter{quit: make(chan struct{})}
 	m.report = func() {
-		tell(agentv1.ProgressReport{Phase: phase, Done: min(m.done.Load(), total), Total: total, Unit: "bytes"})
+		p := agentv1.ProgressReport{Phase: phase, Done: min(done.Load(), total), Total: total, Unit: "bytes"}
+		if note != nil {
+			p.Message = note()
+		}
+		tell(p)
 	}
 	m.report()
 	m.wg.Go(func() {
@@ -36,8 +40,6 @@ func newMeter(tell func(agentv1.ProgressReport), phase string, total int64) *met
 	})
 	return m
 }
-
-func (m *meter) add(n int64) { m.done.Add(n) }
 
 // stop ends the reports with a last one.
 func (m *meter) stop() {

@@ -19,10 +19,10 @@ const readBytes = 4 << 20
 
 // verify reads the whole image back from the disk and compares every chunk with its checksum and every gap with zeros.
 func (j *job) verify(ctx context.Context, out *agentv1.WriteResult) error {
-	meter := newMeter(j.tell, "verify", j.order.RawBytes)
-	defer meter.stop()
 	pieces := j.pieces()
 	var next, done atomic.Int64
+	meter := newMeter(j.tell, "verify", j.order.RawBytes, &done, nil)
+	defer meter.stop()
 	g, ctx := errgroup.WithContext(ctx)
 	for range min(len(pieces), max(2, runtime.GOMAXPROCS(0))) {
 		g.Go(func() error {
@@ -40,7 +40,6 @@ func (j *job) verify(ctx context.Context, out *agentv1.WriteResult) error {
 					return err
 				}
 				done.Add(p.Size)
-				meter.add(p.Size)
 			}
 			return nil
 		})

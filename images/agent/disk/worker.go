@@ -16,7 +16,7 @@ import (
 const flushStep = 32 << 20
 
 // spans fetches and writes over Workers connections.
-func (j *job) spans(ctx context.Context, list []chunk.Span, m *meter, written *atomic.Int64) error {
+func (j *job) spans(ctx context.Context, list []chunk.Span, written *atomic.Int64) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
 	for range min(j.w.cfg.Workers, len(list)) {
@@ -27,7 +27,7 @@ func (j *job) spans(ctx context.Context, list []chunk.Span, m *meter, written *a
 			}
 			defer k.close()
 			for n := next.Add(1) - 1; n < int64(len(list)); n = next.Add(1) - 1 {
-				if err := k.span(ctx, &list[n], m, written); err != nil {
+				if err := k.span(ctx, &list[n], written); err != nil {
 					return err
 				}
 			}
@@ -69,9 +69,9 @@ func (k *worker) close() {
 }
 
 // span fetches one span and writes its runs. Bytes that do not match the index are fetched again.
-func (k *worker) span(ctx context.Context, s *chunk.Span, m *meter, written *atomic.Int64) error {
+func (k *worker) span(ctx context.Context, s *chunk.Span, written *atomic.Int64) error {
 	pack := path.Join(path.Dir(k.order.IndexURL), "../../packs", k.index.Packs[s.Pack].String())
-	err := k.fetch.again(ctx, pack, func() error {
+	err := k.fetch.again(ctx, pack, denials, func() error {
 		wire := k.wire[:s.Len]
 		if err := k.fetch.bytes(ctx, pack, s.Off, wire); err != nil {
 			return err
@@ -86,7 +86,6 @@ func (k *worker) span(ctx context.Context, s *chunk.Span, m *meter, written *ato
 	if err != nil {
 		return err
 	}
-	m.add(s.Raw())
 	return k.flush(written.Add(s.Raw()))
 }
 

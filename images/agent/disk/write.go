@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -68,37 +69,78 @@ func (j *job) finish(out *agentv1.WriteResult) {
 	}
 }
 
-// write is the part that changes the disk. The chunks of the first MiB come when everything else is on the medium.
+// write is the part that changes the disk. The chunks of the first MiB come when everything else is on the medium. What is
+// cleared counts for nothing in the progress of what is written: it takes no time on most disks, and long on some.
 func (j *job) write(ctx context.Context, out *agentv1.WriteResult) error {
+	held, err := j.seed(ctx, out)
+	if err != nil {
+		return err
+	}
 	limits := chunk.DefaultLimits
-	plan := j.index.Plan(limits)
+	plan := j.index.PlanWithout(held, limits)
 	early := 0
 	for early < len(plan.Spans) && plan.Spans[early].Runs[0].Offset >= limits.Last {
 		early++
 	}
-	meter := newMeter(j.tell, "write", j.order.RawBytes)
-	defer meter.stop()
 	var written, zeroed atomic.Int64
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return j.zero(gctx, plan.Zeros, meter, &zeroed) })
-	g.Go(func() error { return j.spans(gctx, plan.Spans[:early], meter, &written) })
-	if err := g.Wait(); err != nil {
+	if err := j.bulk(ctx, plan.Spans[:early], plan.Zeros, &written, &zeroed); err != nil {
 		return err
 	}
+	last := newMeter(j.tell, "flush", written.Load()+rawBytes(plan.Spans[early:]), &written, nil)
+	defer last.stop()
 	for _, part := range [][]chunk.Span{nil, plan.Spans[early:]} {
-		if err := j.spans(ctx, part, meter, &written); err != nil {
+		if err := j.spans(ctx, part, &written); err != nil {
 			return err
 		}
 		if err := j.dev.Sync(); err != nil {
 			return ioError(j.disk.Name, "flushing", err)
 		}
 	}
-	out.BytesWritten, out.BytesZeroed = written.Load(), zeroed.Load()
+	out.BytesWritten, out.BytesZeroed = out.BytesMoved+written.Load(), zeroed.Load()
 	return nil
 }
 
+// bulk fetches and writes spans, and clears zeros beside it.
+func (j *job) bulk(ctx context.Context, spans []chunk.Span, zeros []chunk.Extent, written, zeroed *atomic.Int64) error {
+	var toClear int64
+	for _, z := range zeros {
+		toClear += j.clip(z.Offset+z.Size) - z.Offset
+	}
+	note := func() string { return fmt.Sprintf("cleared %d of %d MB besides", zeroed.Load()/1e6, toClear/1e6) }
+	cleared := make(chan struct{})
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(cleared)
+		return j.zero(ctx, zeros, zeroed)
+	})
+	g.Go(func() error {
+		m := newMeter(j.tell, "write", rawBytes(spans), written, note)
+		err := j.spans(ctx, spans, written)
+		m.stop()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-cleared:
+			return nil
+		default:
+		}
+		defer newMeter(j.tell, "clear", toClear, zeroed, nil).stop()
+		<-cleared // its goroutine watches ctx
+		return nil
+	})
+	return g.Wait()
+}
+
+func rawBytes(spans []chunk.Span) (n int64) {
+	for i := range spans {
+		n += spans[i].Raw()
+	}
+	return n
+}
+
 // zero clears what the image leaves out.
-func (j *job) zero(ctx context.Context, zeros []chunk.Extent, m *meter, done *atomic.Int64) error {
+func (j *job) zero(ctx context.Context, zeros []chunk.Extent, done *atomic.Int64) error {
 	for _, z := range zeros {
 		for off, end := z.Offset, j.clip(z.Offset+z.Size); off < end; {
 			if ctx.Err() != nil {
@@ -110,7 +152,6 @@ func (j *job) zero(ctx context.Context, zeros []chunk.Extent, m *meter, done *at
 			}
 			off += n
 			done.Add(n)
-			m.add(n)
 		}
 	}
 	return nil

@@ -212,6 +212,14 @@ type Write struct {
 	SectorSize  int        `json:"sectorSize"`        // the image's
 	FSUUIDs     []string   `json:"fsUuids,omitempty"` // of the image, looked for on other disks
 	WipeOthers  bool       `json:"wipeOthers,omitempty"`
+	Seeds       []Seed     `json:"seeds,omitempty"` // images that the disk may still hold, the latest first
+}
+
+// Seed names an image of which chunks may lie on the disk. An agent trusts none before its hash was compared, and does
+// without a seed that cannot be had.
+type Seed struct {
+	IndexURL    string `json:"indexUrl"` // as in Write
+	IndexSHA256 string `json:"indexSha256"`
 }
 
 // WriteResult is what was written and read back.
@@ -219,6 +227,8 @@ type WriteResult struct {
 	Disk          DiskTarget `json:"disk"`
 	BytesWritten  int64      `json:"bytesWritten"`
 	BytesZeroed   int64      `json:"bytesZeroed"`
+	BytesKept     int64      `json:"bytesKept,omitempty"`  // lay where they belong already
+	BytesMoved    int64      `json:"bytesMoved,omitempty"` // from elsewhere on the disk; part of BytesWritten
 	BytesFetched  int64      `json:"bytesFetched"`
 	BytesVerified int64      `json:"bytesVerified"`
 	Seconds       float64    `json:"seconds"`
