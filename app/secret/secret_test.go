@@ -135,7 +135,7 @@ func TestReferences(t *testing.T) {
 		t.Errorf("%q", s)
 	}
 	for ref, want := range map[string]app.Code{
-		"vault://kv/bmc#password": app.Unsupported, "env://PATH": app.InvalidInput, "env://BCD_SECRET_": app.InvalidInput,
+		"vault://kv/bmc#password": app.InvalidConfig, "env://PATH": app.InvalidInput, "env://BCD_SECRET_": app.InvalidInput,
 		"env://BCD_SECRET_MISSING": app.NotFound, "secret://other/x": app.InvalidInput, "secret://root/../x": app.InvalidInput,
 		"secret://root/none": app.NotFound, "hunter2hunter2": app.InvalidInput, "": app.InvalidInput,
 	} {

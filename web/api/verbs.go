@@ -116,8 +116,12 @@ func verb[O any](a *API, v Verb, summary string, options func(O) (VerbOptions, e
 			if err != nil {
 				return VerbResults{}, err
 			}
-			if ap, err := a.gate(c, v, o, in.Options, ids, in.Confirm); ap != nil || err != nil {
-				return accepted(c, ap), err
+			ap, err := a.gate(c, v, o, in.Options, ids, in.Confirm)
+			if err != nil {
+				return VerbResults{}, err
+			}
+			if ap != nil {
+				return accepted(c, ap), nil
 			}
 			c.patience(len(ids))
 			res, err := a.Service.Do(c, c.actor(), v, ids, o)
