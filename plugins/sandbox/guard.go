@@ -144,15 +144,21 @@ func asUID(own, uid int, kill func() error) error {
 	done := make(chan error)
 	go func() { // ends with its thread, which is locked and not given back
 		runtime.LockOSThread()
-		done <- func() error {
-			if err := becomeUID(own, uid); err != nil {
-				return err
-			}
-			if err := kill(); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EPERM) {
-				return err
-			}
-			return nil
-		}()
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread does not end, and its uids are the process's to others: it is held while another is used.
+			done <- asUID(own, uid, kill)
+			runtime.UnlockOSThread()
+			return
+		}
+		if err := becomeUID(own, uid); err != nil {
+			done <- err
+			return
+		}
+		err := kill()
+		if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EPERM) {
+			err = nil
+		}
+		done <- err
 	}()
 	return <-done
 }

@@ -197,6 +197,25 @@ func TestGuardReachesOneUIDOnly(t *testing.T) {
 	}
 }
 
+// TestFirstThreadKeepsItsUID kills from many goroutines, some of which the first thread would run: its uid is what other
+// processes see, and another bcd's guard would kill by.
+func TestFirstThreadKeepsItsUID(t *testing.T) {
+	needRoot(t)
+	const n = 50
+	done := make(chan error)
+	for range n {
+		go func() { done <- asUID(lastUID-1, lastUID-2, func() error { return nil }) }()
+	}
+	for range n {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if uid, err := owner("/proc/self"); uid != 0 || err != nil {
+		t.Errorf("the process has uid %d: %v", uid, err)
+	}
+}
+
 // TestLiving reads processes whose names are made to mislead, from files.
 func TestLiving(t *testing.T) {
 	proc := t.TempDir()
