@@ -214,7 +214,7 @@ func (s *Server) look(name string) (ifi *net.Interface, addrs []netip.Addr, err 
 			return fmt.Errorf("reading addresses of %q: %w", name, err)
 		}
 		for _, a := range list {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && (name != "" || !p.Addr().IsLoopback()) {
 				addrs = append(addrs, p.Addr())
 			}
 		}
