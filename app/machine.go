@@ -159,6 +159,7 @@ type DeploySpec struct {
 	Kexec      *bool    `json:"kexec,omitempty" doc:"start the system by kexec (true) or through the firmware (false); absent: kexec once it was proven"`
 	ColdProof  bool     `json:"coldProof,omitempty" doc:"after kexec, boot from the disk once more as proof"`
 	WipeOthers bool     `json:"wipeOthers,omitempty" doc:"clear another disk that carries the image's filesystem UUIDs"`
+	Redeploy   bool     `json:"redeploy,omitempty" doc:"overwrite the system of a deployed machine, without a release before: only what its disk does not hold is fetched"`
 }
 
 // DiskRule chooses one disk of an inventory. Empty means: the smallest disk that is fixed, local and large enough,

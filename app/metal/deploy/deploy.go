@@ -45,6 +45,7 @@ type plan struct {
 	Args     string             `json:"kernelArgs,omitempty"` // of the profile and the spec
 	Hostname string             `json:"hostname"`
 	Network  *app.SystemNetwork `json:"network,omitempty"`
+	Seeds    []agentv1.Seed     `json:"seeds,omitempty"` // what the disk may hold
 }
 
 // New registers the verb and its steps.
@@ -54,7 +55,11 @@ func New(p *metal.Ports, cfg Config) *Verbs {
 	p.Flows.RegisterVerb(workflow.Verb{
 		Name: Verb, Version: 1,
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
-			if err := metal.From(m, Verb, true, app.StateReady); err != nil {
+			var pl plan
+			if err := decode(w.Input, &pl); err != nil {
+				return err
+			}
+			if err := metal.From(m, Verb, true, from(&pl.Spec)...); err != nil {
 				return err
 			}
 			metal.Enter(m, w, app.StateDeploying, p.Now().UTC())
@@ -78,7 +83,7 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, spec app.Dep
 	if err != nil {
 		return nil, err
 	}
-	if err := metal.From(m, Verb, true, app.StateReady); err != nil {
+	if err := metal.From(m, Verb, true, from(&spec)...); err != nil {
 		return nil, err
 	}
 	profile, err := v.p.Drivers.ProfileFor(ctx, m)
@@ -97,6 +102,28 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, spec app.Dep
 		return nil, err
 	}
 	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: v.steps(pl, img, own), Input: pl})
+}
+
+// from lists the states that a deploy starts from.
+func from(s *app.DeploySpec) []app.State {
+	if s.Redeploy {
+		return []app.State{app.StateReady, app.StateDeployed}
+	}
+	return []app.State{app.StateReady}
+}
+
+// seeds names the image that the machine's last deploy wrote to the same disk, for as long as it can be had. The agent
+// compares every chunk, so nothing depends on what became of the disk.
+func (v *Verbs) seeds(ctx context.Context, m *app.Machine, disk app.DiskID) []agentv1.Seed {
+	d := m.Deployment
+	if d == nil || d.Written.IsZero() || !disk.Is(d.Disk.Serial, d.Disk.WWN, d.Disk.Name) {
+		return nil
+	}
+	img, err := v.cfg.Images.Image(ctx, d.ImageID)
+	if err != nil || img.State != "ready" {
+		return nil
+	}
+	return []agentv1.Seed{{IndexURL: v.cfg.IndexPath(img), IndexSHA256: img.Index}}
 }
 
 // ownSteps are the steps of a hardware profile in a deploy.
@@ -138,7 +165,8 @@ func (v *Verbs) plan(ctx context.Context, m *app.Machine, profile *app.Profile, 
 			return plan{}, nil, err
 		}
 	}
-	pl := plan{Spec: spec, Target: metal.Target(d), Disk: Identity(d), ImageID: img.ID, Image: img.Name, Index: img.Index, Hostname: spec.Hostname, Args: spec.KernelArgs, Network: m.Network}
+	pl := plan{Spec: spec, Target: metal.Target(d), Disk: metal.Identity(d), ImageID: img.ID, Image: img.Name, Index: img.Index, Hostname: spec.Hostname, Args: spec.KernelArgs, Network: m.Network}
+	pl.Seeds = v.seeds(ctx, m, pl.Disk)
 	proven := m.KexecOK
 	if profile != nil {
 		proven = proven || profile.KexecOK
@@ -212,7 +240,7 @@ func (v *Verbs) steps(pl plan, img *app.Image, own ownSteps) []workflow.Step {
 	}
 	write := metal.OnAgent("write", "Write and read back "+img.Name, agentv1.KindWrite, agentv1.Write{
 		Disk: pl.Target, ImageID: img.ID, IndexURL: v.cfg.IndexPath(img), IndexSHA256: img.Index, RawBytes: img.RawBytes,
-		SectorSize: img.Layout.SectorSize, FSUUIDs: uuids, WipeOthers: pl.Spec.WipeOthers,
+		SectorSize: img.Layout.SectorSize, FSUUIDs: uuids, WipeOthers: pl.Spec.WipeOthers, Seeds: pl.Seeds,
 	})
 	write.RetrySafe, write.Destructive, write.Rewrites = false, true, true
 	write.Stall = app.Duration(metal.WriteStall)

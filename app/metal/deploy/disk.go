@@ -78,8 +78,8 @@ func matches(d agentv1.Disk, r app.DiskRule) bool {
 	special := d.Removable || d.Virtual || d.Multipath || d.Transport == "iscsi" || d.Transport == "fc" || d.Transport == "usb"
 	switch {
 	case special && !byID,
-		r.Serial != "" && !strings.EqualFold(strings.TrimSpace(d.Serial), strings.TrimSpace(r.Serial)),
-		r.WWN != "" && plainWWN(d.WWN) != plainWWN(r.WWN),
+		r.Serial != "" && !app.SameSerial(d.Serial, r.Serial),
+		r.WWN != "" && !app.SameWWN(d.WWN, r.WWN),
 		r.Name != "" && d.Name != r.Name,
 		r.MinBytes != 0 && d.Bytes < r.MinBytes,
 		r.MaxBytes != 0 && d.Bytes > r.MaxBytes:
@@ -98,19 +98,6 @@ func matches(d agentv1.Disk, r app.DiskRule) bool {
 	return false
 }
 
-// plainWWN drops what differs between the spellings of one world-wide name: prefix, case, and the vendor extension that
-// follows the first 16 digits of an NAA name.
-func plainWWN(s string) string {
-	t := strings.ToLower(strings.TrimSpace(s))
-	for _, p := range []string{"0x", "naa.", "wwn-0x"} {
-		t = strings.TrimPrefix(t, p)
-	}
-	if len(t) == 32 && !strings.Contains(t, ".") && t[0] == '5' {
-		t = t[:16]
-	}
-	return t
-}
-
 func names(disks []agentv1.Disk) string {
 	if len(disks) == 0 {
 		return "no disks"
@@ -124,9 +111,4 @@ func names(disks []agentv1.Disk) string {
 		out = append(out, fmt.Sprintf("%s (%d bytes, serial %q, wwn %q)", d.Name, d.Bytes, d.Serial, d.WWN))
 	}
 	return strings.Join(out, ", ")
-}
-
-// Identity is how a machine remembers a disk.
-func Identity(d agentv1.Disk) app.DiskID {
-	return app.DiskID{Serial: d.Serial, WWN: d.WWN, Model: d.Model, Name: d.Name, Bytes: d.Bytes}
 }

@@ -69,7 +69,7 @@ func (v *Verbs) claim(ctx context.Context, s workflow.StepContext) (any, error) 
 
 func own(disks []app.DiskID, d app.DiskID) []app.DiskID {
 	for i, o := range disks {
-		if o.Serial == d.Serial && o.WWN == d.WWN && (o.Serial != "" || o.WWN != "" || o.Name == d.Name) {
+		if o.Is(d.Serial, d.WWN, d.Name) {
 			disks[i] = d
 			return disks
 		}
@@ -94,7 +94,8 @@ func (v *Verbs) written(ctx context.Context, s workflow.StepContext) (any, error
 	if !s.Result("write", &r) || r.BytesVerified <= 0 {
 		return nil, app.Errorf(app.Conflict, "not-verified", "the agent did not read the image back").Do("retry the write")
 	}
-	s.Log("%d bytes written, %d zeroed, %d read back in %.1f s", r.BytesWritten, r.BytesZeroed, r.BytesVerified, r.Seconds)
+	s.Log("%d bytes fetched; %d written, %d of them moved on the disk, %d left in place, %d zeroed; %d read back, in %.1f s",
+		r.BytesFetched, r.BytesWritten, r.BytesMoved, r.BytesKept, r.BytesZeroed, r.BytesVerified, r.Seconds)
 	return nil, v.deployment(ctx, s, func(d *app.Deployment) { d.Written = v.p.Now().UTC() })
 }
 

@@ -133,15 +133,7 @@ func one(inv *agentv1.Inventory, r app.DiskID) (agentv1.Disk, error) {
 	if r.Serial == "" && r.WWN == "" && r.Name == "" {
 		return agentv1.Disk{}, app.Invalid("disks", "a disk to wipe is named by serial, WWN or kernel name")
 	}
-	if r.Serial != "" || r.WWN != "" {
-		r.Name = ""
-	}
-	var fit []agentv1.Disk
-	for _, d := range inv.Disks {
-		if (r.Serial == "" || strings.EqualFold(d.Serial, r.Serial)) && (r.WWN == "" || strings.EqualFold(d.WWN, r.WWN)) && (r.Name == "" || d.Name == r.Name) {
-			fit = append(fit, d)
-		}
-	}
+	fit := metal.Find(inv, r)
 	if len(fit) != 1 {
 		return agentv1.Disk{}, app.Errorf(app.Conflict, "disk-not-found", "%d disks of the last inventory match serial %q, wwn %q, name %q", len(fit), r.Serial, r.WWN, r.Name).
 			At("disks").Do("name the disk by serial and WWN; if it was removed, override with a reason")

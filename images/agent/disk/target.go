@@ -22,7 +22,7 @@ func Match(disks []agentv1.Disk, t agentv1.DiskTarget) (agentv1.Disk, error) {
 	}
 	var found []agentv1.Disk
 	for _, d := range disks {
-		if (t.Serial == "" || sameSerial(d.Serial, t.Serial)) && (t.WWN == "" || SameWWN(d.WWN, t.WWN)) && (t.Name == "" || d.Name == t.Name) {
+		if (t.Serial == "" || app.SameSerial(d.Serial, t.Serial)) && (t.WWN == "" || app.SameWWN(d.WWN, t.WWN)) && (t.Name == "" || d.Name == t.Name) {
 			found = append(found, d)
 		}
 	}
@@ -45,32 +45,6 @@ func Match(disks []agentv1.Disk, t agentv1.DiskTarget) (agentv1.Disk, error) {
 			Do("commission the machine again")
 	}
 	return d, nil
-}
-
-func sameSerial(a, b string) bool {
-	a, b = app.CleanSerial(a), app.CleanSerial(b)
-	return a != "" && strings.EqualFold(a, b)
-}
-
-// SameWWN compares World Wide Names as tools spell them: with or without "0x", "naa.", "wwn-" or "eui." in front, in any
-// case, and with or without the vendor extension of a 16-byte NAA name.
-func SameWWN(a, b string) bool {
-	a, b = bareWWN(a), bareWWN(b)
-	if a == "" || b == "" {
-		return false
-	}
-	if len(a) > len(b) {
-		a, b = b, a
-	}
-	return a == b || len(a) == 16 && len(b) == 32 && b[0] == '6' && b[:16] == a
-}
-
-func bareWWN(s string) string {
-	s = strings.ToLower(strings.TrimSpace(s))
-	for _, p := range []string{"wwn-", "nvme-", "naa.", "eui.", "uuid.", "0x"} {
-		s = strings.TrimPrefix(s, p)
-	}
-	return s
 }
 
 func spell(t agentv1.DiskTarget) string {
