@@ -76,14 +76,15 @@ type Facts struct {
 	Names Names
 	Want  Want // of the next boot
 
-	Began   time.Time // power-on was asked for, or the firmware was heard when nobody had; zero: nothing is known
-	Powered bool      // the BMC was asked to power it on
-	On      time.Time // the BMC said that it is on
-	Off     time.Time // it was powered off since
-	Failed  string    // why it could not be powered on
-	For     Want      // what this boot is for
-	Asked   time.Time // first DISCOVER of firmware or loader
-	Usual   time.Duration
+	Began     time.Time     // power-on was asked for, or the firmware was heard when nobody had; zero: nothing is known
+	Powered   bool          // the BMC was asked to power it on
+	On        time.Time     // the BMC said that it is on
+	Off       time.Time     // it was powered off since
+	Failed    string        // why it could not be powered on
+	For       Want          // what this boot is for
+	Asked     time.Time     // first DISCOVER of firmware or loader
+	Addressed time.Time     // first address that firmware or loader took
+	Usual     time.Duration // from power-on to Asked, in the last boot that got there
 
 	Ports      []Port
 	ListenOnly string // the subnet on which it asked and nobody answers
@@ -307,6 +308,9 @@ func (f *Facts) dhcp(r app.Record, w wire) {
 	case "dhcp.ack":
 		p.Acked = r.Time
 		p.told(w)
+		if f.Addressed.IsZero() && firmware(w.Stage) {
+			f.Addressed = r.Time
+		}
 		f.ListenOnly, f.Exhausted, f.Refused, f.RivalTook = "", time.Time{}, "", false
 	case "dhcp.proxy":
 		if p.told(w); discover {

@@ -29,7 +29,7 @@ func agentUp(f *Facts, now time.Time) *Verdict {
 	}
 	took := secs(f.Agent.Sub(f.Began))
 	if boot := f.bootPort(); boot != "" && f.AgentMAC != "" && boot != f.AgentMAC {
-		return after(f.Agent, now, 0, CodeOtherPort, fmt.Sprintf("The ramdisk's agent is up %d s after power-on, at %s on port %s, though the machine booted from port %s.", took, f.AgentAddr, f.AgentMAC, boot),
+		return warn(CodeOtherPort, fmt.Sprintf("The ramdisk's agent is up %d s after power-on, at %s on port %s, though the machine booted from port %s.", took, f.AgentAddr, f.AgentMAC, boot),
 			"both ports are on the provisioning network: unplug one, or give the installed system its addresses by MAC")
 	}
 	return &Verdict{Code: CodeWell, Level: LevelOK, Sentence: fmt.Sprintf("All well: the ramdisk's agent called %d s after the machine was started.", took)}
@@ -48,17 +48,26 @@ func kernelLoaded(f *Facts, now time.Time) *Verdict {
 	if !f.Kernel.ok() {
 		return nil
 	}
-	if !f.Initramfs.At.IsZero() && f.Initramfs.Err != "" && f.Initramfs.At.After(f.Kernel.At) {
+	switch {
+	case f.Initramfs.At.Before(f.Kernel.At) && now.Sub(f.Kernel.At) < patienceKernel:
+		return loading("The kernel was loaded %s; the ramdisk is next.", ago(f.Kernel.At, now))
+	case f.Initramfs.At.Before(f.Kernel.At):
+		return warn(CodeNoKernel, fmt.Sprintf("The kernel was loaded %s, and the ramdisk was not loaded whole since.", ago(f.Kernel.At, now)), slowWire)
+	case f.Initramfs.Err != "":
 		return brokenOff(f, f.Initramfs, now)
 	}
-	loaded := f.Kernel.At
-	if f.Initramfs.At.After(loaded) {
-		loaded = f.Initramfs.At
+	loaded, boot := f.Initramfs.At, f.bootPort()
+	if line := f.panicked(); line != "" {
+		v := bad(CodeNoAgent, fmt.Sprintf("Kernel and ramdisk were loaded %s, and the kernel stopped: %s", ago(loaded, now), line), "console and kernel arguments are set on the hardware profile; a ramdisk for other hardware is built with bcd ramdisk build")
+		v.Console = f.Tail
+		return v
 	}
-	boot := f.bootPort()
+	if now.Sub(loaded) < patienceAgent {
+		return loading("Kernel and ramdisk were loaded %s; the ramdisk is starting.", ago(loaded, now))
+	}
 	for _, p := range f.Ports {
 		if p.MAC != boot && p.Stage == "os" && p.Asked.After(loaded) {
-			return after(loaded, now, patienceAgent, CodeOtherPort,
+			return warn(CodeOtherPort,
 				fmt.Sprintf("The kernel was loaded %s from port %s; the ramdisk now asks for an address on port %s, and its agent has not called.", ago(loaded, now), boot, p.MAC),
 				"check the link and VLAN of the port it booted from, and that the other port reaches this appliance; then retry")
 		}
@@ -67,14 +76,14 @@ func kernelLoaded(f *Facts, now time.Time) *Verdict {
 	if f.seen.After(loaded) {
 		again = "; the machine started over " + ago(f.seen, now)
 	}
-	v := after(loaded, now, patienceAgent, CodeNoAgent, fmt.Sprintf("Kernel and ramdisk were loaded %s, and the agent has not called%s%s.", ago(loaded, now), again, f.lastLine(loaded, now)),
+	v := warn(CodeNoAgent, fmt.Sprintf("Kernel and ramdisk were loaded %s, and the agent has not called%s%s.", ago(loaded, now), again, f.lastLine(loaded, now)),
 		"look at the console: a driver that wants firmware, a port without link, a panic; console and kernel arguments are set on the hardware profile")
 	v.Console = f.Tail
-	if line := f.panicked(); line != "" {
-		v.Level, v.Sentence = LevelBad, fmt.Sprintf("Kernel and ramdisk were loaded %s, and the kernel stopped: %s", ago(loaded, now), line)
-	}
 	return v
 }
+
+// slowWire is the way out of a boot whose files do not come.
+const slowWire = "iPXE shows why on the screen: a memory error wants a newer iPXE, a timeout a look at the switch port; a slow wire shows in the transfers below"
 
 // lastLine is a part of a sentence: what the console said last, and when.
 func (f *Facts) lastLine(since, now time.Time) string {
@@ -146,8 +155,10 @@ func scriptGiven(f *Facts, now time.Time) *Verdict {
 	case f.ScriptFor != "ramdisk":
 		return bad(CodeToDisk, fmt.Sprintf("It asked for its script %s and was sent to its disk: no permission to load the ramdisk was there.", ago(f.Script, now)), "retry the verb: it gives the permission before it powers the machine on")
 	}
-	return after(f.Script, now, patienceKernel, CodeNoKernel, fmt.Sprintf("Its script was handed out %s, and no kernel was loaded whole since.", ago(f.Script, now)),
-		"iPXE shows why on the screen: a memory error wants a newer iPXE, a timeout a look at the switch port; a slow wire shows in the transfers below")
+	if now.Sub(f.Script) < patienceKernel {
+		return loading("Its script was handed out %s; the kernel is next.", ago(f.Script, now))
+	}
+	return warn(CodeNoKernel, fmt.Sprintf("Its script was handed out %s, and no kernel was loaded whole since.", ago(f.Script, now)), slowWire)
 }
 
 // loaderLoaded is between the loader and its script.
@@ -168,7 +179,10 @@ func loaderLoaded(f *Facts, now time.Time) *Verdict {
 			}
 		}
 	}
-	return after(f.Loader.At, now, patienceScript, CodeNoScript, fmt.Sprintf("The loader %q was loaded %s%s, and it has not asked for its script.", f.Loader.Name, ago(f.Loader.At, now), again), hint)
+	if now.Sub(f.Loader.At) < patienceScript {
+		return loading("The loader %q was loaded %s%s; its script is next.", f.Loader.Name, ago(f.Loader.At, now), again)
+	}
+	return warn(CodeNoScript, fmt.Sprintf("The loader %q was loaded %s%s, and it has not asked for its script.", f.Loader.Name, ago(f.Loader.At, now), again), hint)
 }
 
 func loaderBroken(f *Facts, now time.Time) *Verdict {
@@ -191,7 +205,10 @@ func httpRefused(f *Facts, now time.Time) *Verdict {
 	}
 	for _, p := range f.Ports {
 		if p.Stage == "http" && strings.HasPrefix(p.File, "http://") && !p.Acked.IsZero() {
-			return after(p.Acked, now, patienceLoad, CodeHTTPRefused, fmt.Sprintf("Its firmware was told %s to boot from %s, and asked for nothing there.", ago(p.Acked, now), p.File), wayOut)
+			if now.Sub(p.Acked) < patienceLoad {
+				return loading("Its firmware was told %s to boot from %s.", ago(p.Acked, now), p.File)
+			}
+			return warn(CodeHTTPRefused, fmt.Sprintf("Its firmware was told %s to boot from %s, and asked for nothing there.", ago(p.Acked, now), p.File), wayOut)
 		}
 	}
 	return nil
@@ -224,7 +241,10 @@ func addressTaken(f *Facts, now time.Time) *Verdict {
 			if p.Address == "" {
 				took = "has its address from another server"
 			}
-			return after(p.Acked, now, patienceLoad, CodeNoLoader, fmt.Sprintf("It %s, was told %s to load %q, and has asked for no file.", took, ago(p.Acked, now), p.File),
+			if now.Sub(p.Acked) < patienceLoad {
+				return loading("It %s, and was told %s to load %q.", took, ago(p.Acked, now), p.File)
+			}
+			return warn(CodeNoLoader, fmt.Sprintf("It %s, was told %s to load %q, and has asked for no file.", took, ago(p.Acked, now), p.File),
 				"check that UDP port 69 and the ports after it pass between machine and appliance, and that the address is in the right VLAN")
 		}
 	}
@@ -240,8 +260,14 @@ func offered(f *Facts, now time.Time) *Verdict {
 			continue
 		}
 		if p.Address == "" { // we are the proxy
-			return after(p.Offered, now, patienceLoad, CodeNotTaken, fmt.Sprintf("It was told %s to load %q, beside the address that another server gives, and has asked for no file.", ago(p.Offered, now), p.File),
+			if now.Sub(p.Offered) < patienceLoad {
+				return loading("It was told %s to load %q, beside the address that another server gives.", ago(p.Offered, now), p.File)
+			}
+			return warn(CodeNotTaken, fmt.Sprintf("It was told %s to load %q, beside the address that another server gives, and has asked for no file.", ago(p.Offered, now), p.File),
 				"some firmware ignores such proxy offers (known of HPE Gen9 and Dell T130/T430 in UEFI mode): turn the other DHCP server off and set the subnet's mode to full, or let that server name the boot file")
+		}
+		if now.Sub(p.Offered) < patienceTake && !f.RivalTook {
+			return loading("It was offered %s %s.", p.Address, ago(p.Offered, now))
 		}
 		s, way := fmt.Sprintf("It was offered %s %s and has not taken it", p.Address, ago(p.Offered, now)), "another DHCP server may have been faster, or the answer does not reach it: look for rivals on the network page, and at the VLAN and relay"
 		switch {
@@ -253,7 +279,7 @@ func offered(f *Facts, now time.Time) *Verdict {
 		if f.Rival != "" {
 			way = "turn the DHCP server " + f.Rival + " off on this network, let it ignore this machine, or set the subnet's mode to proxy"
 		}
-		return after(p.Offered, now, patienceTake, CodeNotTaken, s+".", way)
+		return warn(CodeNotTaken, s+".", way)
 	}
 	return nil
 }
@@ -268,7 +294,10 @@ func unanswered(f *Facts, now time.Time) *Verdict {
 	case f.Asked.IsZero():
 		return nil
 	}
-	return after(f.Asked, now, patienceTake, CodeNoOffer, "It asked for an address "+ago(f.Asked, now)+" and was offered none.", "look at the network page: is the port it asks on in a subnet that is turned on?")
+	if now.Sub(f.Asked) < patienceTake {
+		return loading("It asked for an address %s.", ago(f.Asked, now))
+	}
+	return warn(CodeNoOffer, "It asked for an address "+ago(f.Asked, now)+" and was offered none.", "look at the network page: is the port it asks on in a subnet that is turned on?")
 }
 
 // silent is a machine of which the network has heard nothing.
@@ -280,11 +309,13 @@ func silent(f *Facts, now time.Time) *Verdict {
 	if f.Usual > 0 {
 		patience, usual = max(time.Minute, 2*f.Usual), fmt.Sprintf("; last time it took %d s", secs(f.Usual))
 	}
-	v := after(f.Began, now, patience, CodeNoDiscover, f.opening(now)+", no DISCOVER"+usual+".",
+	v := warn(CodeNoDiscover, f.opening(now)+", no DISCOVER"+usual+".",
 		"check the cable and its link light, that the switch port forwards at once (STP edge port), and that network boot is first in the boot order; large servers take minutes")
-	v.Console = f.Tail
-	if f.Printed.Before(f.Began) {
-		v.Console = nil
+	if now.Sub(f.Began) < patience {
+		v.Level = LevelWait
+	}
+	if f.Printed.After(f.Began) {
+		v.Console = f.Tail
 	}
 	return v
 }
@@ -297,7 +328,10 @@ func systemUp(f *Facts, now time.Time) *Verdict {
 	case !f.Agent.IsZero():
 		return agentUp(f, now)
 	case !f.Alive.IsZero():
-		return after(f.Alive, now, patienceSystem, CodeSystemAlive, fmt.Sprintf("The installed system asked for an address %s: it lives, and has not called yet.", ago(f.Alive, now)),
+		if now.Sub(f.Alive) < patienceSystem {
+			return &Verdict{Code: CodeSystemAlive, Level: LevelWait, Sentence: "The installed system asked for an address " + ago(f.Alive, now) + ": it lives, and has not called yet."}
+		}
+		return warn(CodeSystemAlive, fmt.Sprintf("The installed system asked for an address %s: it lives, and has never called.", ago(f.Alive, now)),
 			"log in to it: cloud-init's log says why it does not reach the appliance")
 	}
 	return nil
@@ -312,14 +346,17 @@ func asksNetwork(f *Facts, now time.Time) *Verdict {
 	if !f.Script.IsZero() {
 		s += "; it was sent on to its disk " + ago(f.Script, now)
 	}
-	return after(f.Asked, now, 0, CodeNotDisk, s+".", "put its disk first in the firmware's boot order; if it is first, the firmware found nothing to boot on it")
+	return warn(CodeNotDisk, s+".", "put its disk first in the firmware's boot order; if it is first, the firmware found nothing to boot on it")
 }
 
 func noSystem(f *Facts, now time.Time) *Verdict {
 	if now.Sub(f.Began) < startingFor {
 		return &Verdict{Code: CodeStarting, Level: LevelWait, Sentence: f.opening(now) + "; its firmware is starting."}
 	}
-	v := after(f.Began, now, patienceSystem, CodeNoSystem, f.opening(now)+"; nothing was heard of an installed system"+f.lastLine(f.Began, now)+".",
+	if now.Sub(f.Began) < patienceSystem {
+		return loading("%s; the installed system has not been heard yet.", f.opening(now))
+	}
+	v := warn(CodeNoSystem, f.opening(now)+"; nothing was heard of an installed system"+f.lastLine(f.Began, now)+".",
 		"look at its console; a system with fixed addresses and no way to the appliance says nothing here")
 	v.Console = f.Tail
 	return v

@@ -128,12 +128,6 @@ func (f *Facts) ended() time.Time {
 
 // marks lists what was passed, in order.
 func (f *Facts) marks() []Mark {
-	var acked time.Time
-	for _, p := range f.Ports {
-		if p.Booted && p.Acked.After(acked) {
-			acked = p.Acked
-		}
-	}
 	var out []Mark
 	add := func(name string, at time.Time) {
 		if !at.IsZero() {
@@ -144,7 +138,7 @@ func (f *Facts) marks() []Mark {
 		add("power-on", f.Began)
 	}
 	add("DISCOVER", f.Asked)
-	add("address", acked)
+	add("address", f.Addressed)
 	for _, l := range []struct {
 		name string
 		Load
@@ -176,13 +170,13 @@ func (f *Facts) opening(now time.Time) string {
 	return "Started by itself, heard " + ago(f.Began, now)
 }
 
-// after makes a verdict that is a wait until patience has run out from since on, and then a warning.
-func after(since, now time.Time, patience time.Duration, code, sentence, wayOut string) *Verdict {
-	level := LevelWarn
-	if now.Sub(since) < patience {
-		level = LevelWait
-	}
-	return &Verdict{Code: code, Level: level, Sentence: sentence, WayOut: wayOut}
+// loading is the verdict of a boot that goes on.
+func loading(format string, args ...any) *Verdict {
+	return &Verdict{Code: CodeLoading, Level: LevelWait, Sentence: fmt.Sprintf(format, args...)}
+}
+
+func warn(code, sentence, wayOut string) *Verdict {
+	return &Verdict{Code: code, Level: LevelWarn, Sentence: sentence, WayOut: wayOut}
 }
 
 func bad(code, sentence, wayOut string) *Verdict {

@@ -119,7 +119,7 @@ func TestVerdicts(t *testing.T) {
 		{"asked where nobody answers", begin("ramdisk").dhcp(31, "dhcp.heard", "DISCOVER", "firmware", m{"reason": "nothing is to be booted on this machine"}), 41, recorder.CodeListenOnly, "error", "It asked 10 s ago on the subnet net-1, which is listened to only."},
 		{"pool exhausted", begin("ramdisk").rec(31, "dhcp.exhausted", "", m{"mac": portA, "subnet": "net-1"}), 41, recorder.CodePoolExhausted, "error", "no address left"},
 		{"OFFER not taken", begin("ramdisk").dhcp(31, "dhcp.offer", "DISCOVER", "firmware", m{"file": "snponly.efi"}), 45, recorder.CodeNotTaken, "warn", "It was offered 192.0.2.101 14 s ago and has not taken it."},
-		{"OFFER not taken yet", begin("ramdisk").dhcp(31, "dhcp.offer", "DISCOVER", "firmware", m{"file": "snponly.efi"}), 33, recorder.CodeNotTaken, "wait", "2 s ago"},
+		{"OFFER not taken yet", begin("ramdisk").dhcp(31, "dhcp.offer", "DISCOVER", "firmware", m{"file": "snponly.efi"}), 33, recorder.CodeLoading, "wait", "It was offered 192.0.2.101 2 s ago."},
 		{"OFFER not taken, the rival's was", begin("ramdisk").dhcp(31, "dhcp.offer", "DISCOVER", "firmware", m{"file": "snponly.efi"}).dhcp(32, "dhcp.elsewhere", "REQUEST", "firmware", m{"server": "192.0.2.5"}), 45, recorder.CodeNotTaken, "warn",
 			"it took the offer of 192.0.2.5. (turn the DHCP server 192.0.2.5 off"},
 		{"proxy offer ignored", begin("ramdisk").dhcp(31, "dhcp.proxy", "DISCOVER", "firmware", m{"file": "snponly.efi", "address": ""}), 60, recorder.CodeNotTaken, "warn", "ignores such proxy offers"},
@@ -133,15 +133,17 @@ func TestVerdicts(t *testing.T) {
 		{"a file that is not here", begin("ramdisk").address(31, "firmware", nil).tftp(33, m{"name": "pxelinux.0", "bytes": 0, "error": "file not found"}), 35, recorder.CodeNotHere, "error", `"pxelinux.0", which is not here`},
 		{"loader and no script", begin("ramdisk").address(31, "firmware", nil).tftp(33, nil), 70, recorder.CodeNoScript, "warn", `The loader "snponly.efi" was loaded 37 s ago, and it has not asked for its script. (iPXE has not even asked for an address`},
 		{"loader, address and no script", begin("ramdisk").address(31, "firmware", nil).tftp(33, nil).address(34, "ipxe", nil), 70, recorder.CodeNoScript, "warn", "has asked for an address and not for the script"},
-		{"loader again and again", begin("ramdisk").address(31, "firmware", nil).tftp(33, nil).address(80, "firmware", nil).tftp(82, nil), 83, recorder.CodeNoScript, "wait", "for the 2. time"},
+		{"loader again and again", begin("ramdisk").address(31, "firmware", nil).tftp(33, nil).address(80, "firmware", nil).tftp(82, nil), 83, recorder.CodeLoading, "wait", "for the 2. time; its script is next"},
 		{"script says wait", begin("ramdisk").address(31, "firmware", nil).tftp(33, nil).script(36, "", "store-busy"), 40, recorder.CodeScriptWaits, "error", "told to wait: store-busy"},
 		{"script sends to the disk", begin("ramdisk").address(31, "firmware", nil).tftp(33, nil).script(36, "disk", ""), 40, recorder.CodeToDisk, "error", "sent to its disk"},
-		{"script and no kernel yet", toScript(), 45, recorder.CodeNoKernel, "wait", "handed out 9 s ago"},
+		{"script and no kernel yet", toScript(), 45, recorder.CodeLoading, "wait", "handed out 9 s ago; the kernel is next"},
 		{"script and no kernel", toScript(), 140, recorder.CodeNoKernel, "warn", "Its script was handed out 104 s ago, and no kernel was loaded whole since."},
 		{"kernel broken off", toScript().http(45, "/ramdisk/vmlinuz", m{"bytes": 4 << 20, "size": 9 << 20, "millis": 9000}), 50, recorder.CodeBrokenOff, "error", "ended 5 s ago after 4.0 MiB of 9.0 MiB in 9 s: it was broken off"},
 		{"kernel gone", toScript().http(45, "/ramdisk/vmlinuz", m{"status": 404, "bytes": 10}), 50, recorder.CodeNotHere, "error", "which is not here"},
 		{"kernel and no initramfs", toScript().http(40, "/ramdisk/vmlinuz", nil).http(44, "/ramdisk/initramfs.zst", m{"bytes": 1 << 20, "size": 20 << 20}), 50, recorder.CodeBrokenOff, "error", "initramfs.zst"},
-		{"kernel and no agent yet", toKernel(), 60, recorder.CodeNoAgent, "wait", "loaded 19 s ago"},
+		{"kernel and no ramdisk yet", toScript().http(40, "/ramdisk/vmlinuz", nil), 50, recorder.CodeLoading, "wait", "The kernel was loaded 10 s ago; the ramdisk is next."},
+		{"kernel and no ramdisk", toScript().http(40, "/ramdisk/vmlinuz", nil), 140, recorder.CodeNoKernel, "warn", "The kernel was loaded 100 s ago, and the ramdisk was not loaded whole since."},
+		{"kernel and no agent yet", toKernel(), 60, recorder.CodeLoading, "wait", "loaded 19 s ago; the ramdisk is starting"},
 		{"kernel and no agent", toKernel().console(45, "Linux version 6.1", "e1000e 0000:01:00.0: firmware missing"), 200, recorder.CodeNoAgent, "warn", "Kernel and ramdisk were loaded 159 s ago, and the agent has not called; its console last said, 155 s ago: e1000e 0000:01:00.0: firmware missing."},
 		{"kernel panic", toKernel().console(45, "Kernel panic - not syncing: VFS"), 50, recorder.CodeNoAgent, "error", "the kernel stopped: Kernel panic - not syncing: VFS"},
 		{"kernel and then all over again", toKernel().address(100, "firmware", nil), 200, recorder.CodeNoAgent, "warn", "the machine started over 99 s ago"},
@@ -149,12 +151,12 @@ func TestVerdicts(t *testing.T) {
 		{"agent up on another port", toKernel().address(50, "os", m{"mac": portB, "address": "192.0.2.102"}).rec(55, "agent.up", "", m{"address": "192.0.2.102"}), 60, recorder.CodeOtherPort, "warn", "is up 55 s after power-on, at 192.0.2.102 on port " + portB},
 		{"agent up", toKernel().address(50, "os", nil).rec(55, "agent.up", "", m{"address": "192.0.2.101"}), 60, recorder.CodeWell, "ok", "All well: the ramdisk's agent called 55 s after the machine was started."},
 		{"agent up long since", toKernel().rec(55, "agent.up", "", nil), 700, "", "", ""},
-		{"the UKI is loader, kernel and ramdisk", begin("ramdisk").address(31, "http", nil).http(35, "/boot/KEY/boot.efi", m{"bytes": 30 << 20, "size": 30 << 20}), 60, recorder.CodeNoAgent, "wait", "loaded 25 s ago"},
+		{"the UKI is loader, kernel and ramdisk", begin("ramdisk").address(31, "http", nil).http(35, "/boot/KEY/boot.efi", m{"bytes": 30 << 20, "size": 30 << 20}), 60, recorder.CodeLoading, "wait", "loaded 25 s ago"},
 		{"a port that nobody has confirmed", begin("ramdisk").address(31, "firmware", nil).rec(32, "boot.question", "port 00:00:5e:00:53:01 netbooted as one of node-1, and nobody has confirmed it", m{"wayOut": "confirm the port"}), 40, recorder.CodeQuestion, "error", "Powered on 40 s ago; port 00:00:5e:00:53:01 netbooted as one of node-1, and nobody has confirmed it. (confirm the port)"},
 		{"token traded twice", toKernel().rec(50, "agent.alarm", "the boot token of this power-on was traded a second time", nil), 55, recorder.CodeTokenReused, "error", "another machine called in its place"},
 		{"netboot when it should have booted its disk", begin("disk").address(31, "firmware", m{"file": "snponly.efi"}).script(36, "disk", ""), 50, recorder.CodeNotDisk, "warn", "Powered on 50 s ago, it asked the network 19 s ago though it should boot its disk; it was sent on to its disk 14 s ago. (put its disk first"},
 		{"netboot by itself when it should boot its disk", (&tape{}).rec(0, "boot.revoke", "", nil).address(31, "firmware", nil), 50, recorder.CodeNotDisk, "warn", "Started by itself, heard 19 s ago"},
-		{"booting its disk", begin("disk"), 60, recorder.CodeNoSystem, "wait", "nothing was heard of an installed system"},
+		{"booting its disk", begin("disk"), 60, recorder.CodeLoading, "wait", "Powered on 60 s ago; the installed system has not been heard yet."},
 		{"no sign of its system", begin("disk").console(20, "grub rescue>"), 1300, recorder.CodeNoSystem, "warn", "its console last said, 1280 s ago: grub rescue>"},
 		{"system alive", begin("disk").rec(50, "os.alive", "", nil), 60, recorder.CodeSystemAlive, "wait", "asked for an address 10 s ago"},
 		{"system called", begin("disk").rec(50, "os.alive", "", nil).rec(70, "os.home", "", nil), 80, recorder.CodeWell, "ok", "All well: the installed system called 70 s after"},
@@ -200,7 +202,7 @@ func TestMarksTellHowFarABootCame(t *testing.T) {
 	for _, k := range v.Marks {
 		got = append(got, fmt.Sprintf("%s %g", k.Name, k.Seconds))
 	}
-	want := "power-on 0, DISCOVER 31, loader 33, address 35, script 36, kernel 40, ramdisk 41, agent 55"
+	want := "power-on 0, DISCOVER 31, address 32, loader 33, script 36, kernel 40, ramdisk 41, agent 55"
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("marks %s\nwant  %s", s, want)
 	}
