@@ -10,9 +10,9 @@ import (
 
 // SystemNetwork is the network of an installed system, which its first boot sets up. Without one every port asks DHCP.
 type SystemNetwork struct {
-	Links  []Link       `json:"links"`
-	DNS    []netip.Addr `json:"dns,omitempty"`    // asked by links that name none
-	Search []string     `json:"search,omitempty"` // domains that short names are looked up in
+	Links  []Link       `json:"links" doc:"ports, bonds, VLANs and bridges"`
+	DNS    []netip.Addr `json:"dns,omitempty" doc:"name server asked by links that name none"`
+	Search []string     `json:"search,omitempty" doc:"domain that short names are looked up in"`
 }
 
 // LinkKind is what a link is made of.
