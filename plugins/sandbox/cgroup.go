@@ -164,7 +164,7 @@ func killCgroup(dir string) error {
 		}
 		return fmt.Errorf("killing what is in a plugin's cgroup: %w", err)
 	}
-	for wait := newPatience(); ; {
+	for wait := newPatience(killPatience); ; {
 		b, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
 		if err != nil || bytes.Contains(b, []byte("populated 0")) {
 			return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,7 +61,7 @@ func claimedByPlugin(uid int) bool {
 
 // unused waits for processes of the uid to be gone: those of a bcd that was killed a moment ago are going.
 func unused(uid int) error {
-	for wait := newPatience(); ; {
+	for wait := newPatience(2 * time.Second); ; {
 		pids, err := living(procRoot, charge{Own: true, UID: uid})
 		if err != nil || len(pids) == 0 {
 			return err

@@ -91,6 +91,9 @@ func (s *confiner) missing() []string {
 	case filterArch[runtime.GOARCH] == 0:
 		m = append(m, "plugins run without a system call filter: there is none for "+runtime.GOARCH)
 	}
+	if (!s.capable || s.cfg.User != "") && s.cgroups == nil {
+		m = append(m, "what plugins start in a session of its own may outlive them: they have no uid of their own and no cgroup to be killed by")
+	}
 	if s.cfg.Enabled && s.cfg.Landlock && s.landlock == 0 {
 		m = append(m, "plugins see the whole file system: the kernel has no Landlock")
 	}

@@ -105,7 +105,7 @@ func (g *guard) kill(c charge) error {
 	if err := killCgroup(c.Cgroup); err != nil {
 		return err
 	}
-	for wait := newPatience(); ; {
+	for wait := newPatience(killPatience); ; {
 		if err := g.signal(c); err != nil {
 			return fmt.Errorf("killing plugin %s: %w", c.Name, err)
 		}

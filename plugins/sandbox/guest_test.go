@@ -25,6 +25,9 @@ const guestTests = "^(TestGuest.*|TestInside|TestDeniedCalls|TestForeignABI|Test
 // guestEnded is what the guest says last.
 const guestEnded = "guest ended with "
 
+// guestAccounts is the guest's /etc/passwd.
+const guestAccounts = "games:x:5:60::/:/bin/false\ntoor:x:0:0::/:/bin/false\n"
+
 // guestKernel is what make ramdisk built.
 const guestKernel = "../../images/ramdisk/embed/dist/lab/vmlinuz"
 
@@ -50,7 +53,7 @@ func guest(m *testing.M) {
 			return
 		}
 	}
-	if err := errors.Join(os.MkdirAll("/etc", 0o755), os.WriteFile("/etc/passwd", []byte("games:x:5:60::/:/bin/false\n"), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll("/etc", 0o755), os.WriteFile("/etc/passwd", []byte(guestAccounts), 0o644)); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -318,5 +321,32 @@ func TestGuestUndelegated(t *testing.T) {
 				t.Errorf("%v: %s", err, said.String())
 			}
 		})
+	}
+}
+
+// TestGuestAccounts gives the machine accounts that stand in the way.
+func TestGuestAccounts(t *testing.T) {
+	if os.Getpid() != 1 {
+		t.Skip("left out: only in the guest that TestInGuest boots, whose accounts are the test's own")
+	}
+	if _, err := open(t, Config{Enabled: true, User: "toor"}).Prepare(t.Context(), plugin(t, "alpha", "self")); !errors.Is(err, errRoot) {
+		t.Errorf("another name of root: %v", err)
+	}
+	given, err := uids([]string{"alpha"}, accountHas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(file, text string) {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("/etc/passwd", fmt.Sprintf("%sother:x:%d:1::/:/bin/false\n", guestAccounts, given["alpha"]))
+	add("/etc/group", fmt.Sprintf("others:x:%d:\n", given["alpha"]+1))
+	defer add("/etc/passwd", guestAccounts)
+	defer add("/etc/group", "")
+	f := result[selfFacts](t, open(t, Config{Enabled: true}), plugin(t, "alpha", "self"))
+	if f.UIDs[0] != given["alpha"]+2 {
+		t.Errorf("uid %d, past an account and a group at %d", f.UIDs[0], given["alpha"])
 	}
 }

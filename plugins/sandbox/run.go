@@ -84,6 +84,9 @@ func (r *run) start() error {
 		return err
 	}
 	r.started = true
+	if r.identity.privileged {
+		r.sandbox.cfg.Logger.Warn("a privileged plugin starts: it runs as root, without the sandbox", "plugin", r.plugin.Name)
+	}
 	if err := r.fork(); err != nil {
 		return fmt.Errorf("starting plugin %s: %w", r.plugin.Name, err)
 	}

@@ -63,7 +63,7 @@ func (p *Prepared) Start() error { return p.start() }
 // account's file, and is taken over.
 func (p *Prepared) Reach(socket string) error { return p.reach(socket) }
 
-// Kill ends the plugin and everything it started, at once, and says which processes did not end within two seconds. With a
+// Kill ends the plugin and everything it started, at once, and says which processes did not end within five seconds. With a
 // uid of its own that is everything of the uid; else its process group and its cgroup.
 func (p *Prepared) Kill() error { return p.kill() }
 

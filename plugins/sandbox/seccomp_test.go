@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/elastic/go-seccomp-bpf/arch"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,6 +62,22 @@ func TestFilterItself(t *testing.T) {
 		}
 		if bare[name] == errno && errno != "EINVAL" {
 			t.Logf("%s answers %s without the filter too", name, errno)
+		}
+	}
+}
+
+// TestNamesExist looks the list up in the tables of both architectures: a name that one lacks would keep every plugin of it
+// from starting.
+func TestNamesExist(t *testing.T) {
+	for _, name := range []string{"amd64", "arm64"} {
+		info, err := arch.GetInfo(name)
+		if err != nil || uint32(info.ID) != filterArch[name] {
+			t.Fatal(name, info, err)
+		}
+		for _, c := range append(deniedCalls(name), "clone", "clone3") {
+			if _, ok := info.SyscallNames[c]; !ok {
+				t.Errorf("%s has no %s", name, c)
+			}
 		}
 	}
 }

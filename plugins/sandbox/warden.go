@@ -16,7 +16,7 @@ import (
 // selfExe is the running binary, whatever lies at its path by now.
 const selfExe = "/proc/self/exe"
 
-// guardPatience bounds one request to the guard; killing what hangs in the kernel takes it two seconds.
+// guardPatience bounds one request to the guard; killing what hangs in the kernel takes it five seconds.
 const guardPatience = 20 * time.Second
 
 // warden is bcd's side of the guard: it keeps one running while there are plugins, starts it again when it dies, and tells it
