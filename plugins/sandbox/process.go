@@ -15,14 +15,17 @@ import (
 // procRoot is where the kernel shows processes.
 const procRoot = "/proc"
 
-// patience is how long one waits for killed processes to be gone: most are within a millisecond.
+// patience is how long one waits for processes to be gone: most of the killed are within a millisecond.
 type patience struct {
 	end  time.Time
 	next time.Duration
 }
 
-func newPatience() *patience {
-	return &patience{time.Now().Add(2 * time.Second), 500 * time.Microsecond}
+// killPatience is for processes that were sent SIGKILL.
+const killPatience = 5 * time.Second
+
+func newPatience(limit time.Duration) *patience {
+	return &patience{time.Now().Add(limit), 500 * time.Microsecond}
 }
 
 // more waits a little, twice as long each time up to 50 ms, and reports whether to look again.
