@@ -174,8 +174,7 @@ func TestOthersAreHidden(t *testing.T) {
 					t.Errorf("%s of bcd: %q", what, errno)
 				}
 			}
-			var own map[string]string
-			own = result[map[string]string](t, s, plugin(t, "alpha", "peek", "self", "0"))
+			own := result[map[string]string](t, s, plugin(t, "alpha", "peek", "self", "0"))
 			if own["environ"] != "" {
 				t.Errorf("the probe sees nothing anywhere: %v", own)
 			}

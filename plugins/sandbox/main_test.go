@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -202,8 +201,4 @@ func needProgram(t testing.TB, name string) string {
 		t.Skipf("left out: %s is not installed", name)
 	}
 	return p
-}
-
-func without(list []string, names ...string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(names, s) })
 }

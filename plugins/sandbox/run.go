@@ -155,8 +155,11 @@ func (r *run) reach(socket string) error {
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return fmt.Errorf("what plugin %s names is no socket (%v)", r.plugin.Name, err)
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("looking at the socket of plugin %s: %w", r.plugin.Name, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return fmt.Errorf("what plugin %s names is no socket", r.plugin.Name)
 	}
 	if err := unix.Fchownat(fd, "", os.Getuid(), -1, unix.AT_EMPTY_PATH); err != nil {
 		return fmt.Errorf("taking over the socket of plugin %s: %w", r.plugin.Name, err)

@@ -122,8 +122,11 @@ func pass(fd int) error {
 		if err == unix.EINTR {
 			continue
 		}
-		if n != 1 || err != nil {
-			return fmt.Errorf("bcd gave no leave to run (%v)", err)
+		if err == nil && n != 1 {
+			err = io.EOF
+		}
+		if err != nil {
+			return fmt.Errorf("waiting for bcd's leave to run: %w", err)
 		}
 		return unix.Close(fd)
 	}
@@ -132,8 +135,11 @@ func pass(fd int) error {
 // onlyExe sees that descriptor 3 is a regular file, and lets no other but standard input, output and error through.
 func onlyExe() error {
 	var st unix.Stat_t
-	if err := unix.Fstat(exeFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fmt.Errorf("descriptor 3 is not a plugin's binary (%v)", err)
+	if err := unix.Fstat(exeFD, &st); err != nil {
+		return fmt.Errorf("looking at descriptor 3: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errors.New("descriptor 3 is not a plugin's binary")
 	}
 	if _, err := unix.FcntlInt(exeFD, unix.F_SETFD, 0); err != nil {
 		return fmt.Errorf("keeping descriptor 3: %w", err)

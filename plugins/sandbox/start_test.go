@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"reflect"
 	"strings"
@@ -102,8 +103,11 @@ func TestLeavesNothing(t *testing.T) {
 			t.Error(err)
 		}
 		_ = r.Cmd.Wait()
-		if r.Close() != nil || r.Close() != nil || r.Kill() != nil {
-			t.Error("closing twice is an error")
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(r.Close(), r.Kill()); err != nil {
+			t.Errorf("closing twice: %v", err)
 		}
 		p.Exe.Close()
 		if pids, err := living(procRoot, charge{Own: true, UID: r.Facts.UID}); err != nil || len(pids) != 0 {
