@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/better-compute/bcd/images/agent/internal/passthrough"
 )
 
-// ATA commands (ACS-4) and how they travel in SCSI's ATA PASS-THROUGH (16) (SAT-4, 12.2).
+// ATA commands and what IDENTIFY DEVICE holds (ACS-4).
 const (
 	ataIdentify         = 0xec
 	ataSanitize         = 0xb4
@@ -17,10 +19,6 @@ const (
 	ataErasePrepare     = 0xf3
 	ataEraseUnit        = 0xf4
 	ataDisablePassword  = 0xf6
-	cdbATA16            = 0x85
-	protoNonData        = 3
-	protoPIOIn          = 4
-	protoPIOOut         = 5
 	sanStatus           = 0x0000 // features of SANITIZE DEVICE
 	sanCryptoScramble   = 0x0011
 	sanBlockErase       = 0x0012
@@ -44,78 +42,14 @@ const (
 // that lost power in the middle is unlocked with it, by the next wipe or by hand (hdparm --security-disable).
 const ataPassword = "bcd-wipe"
 
-// ataCommand is one ATA command.
-type ataCommand struct {
-	protocol byte
-	ext      bool // 48-bit
-	features uint16
-	lba      uint64
-	command  byte
-	data     []byte
-	timeout  time.Duration
-}
-
-// registers are what a command left in the count and LBA registers.
-type registers struct {
-	count uint16
-	lba   uint64
-}
-
 type ata struct {
-	port  scsiPort
+	passthrough.ATA
 	sleep clock
 }
 
-// do sends a command and reads the registers that it leaves.
-func (a ata) do(c ataCommand) (registers, error) {
-	const checkCond, fromDevice, byBlocks, inCount = 1 << 5, 1 << 3, 1 << 2, 2
-	flags, dir, blocks := byte(checkCond), noData, byte(0)
-	if len(c.data) > 0 {
-		flags, dir, blocks = byBlocks|inCount, toDisk, byte(len(c.data)/512)
-		if c.protocol == protoPIOIn {
-			flags |= fromDevice
-			dir = fromDisk
-		}
-	}
-	ext := byte(0)
-	if c.ext {
-		ext = 1
-	}
-	cdb := []byte{
-		cdbATA16, c.protocol<<1 | ext, flags, byte(c.features >> 8), byte(c.features), 0, blocks,
-		byte(c.lba >> 24), byte(c.lba), byte(c.lba >> 32), byte(c.lba >> 8), byte(c.lba >> 40), byte(c.lba >> 16), 0x40, c.command, 0,
-	}
-	sense, err := a.port.do(cdb, dir, c.data, c.timeout)
-	status, r, ok := returned(sense)
-	switch {
-	case ok && status&0x21 != 0: // ERR or DF
-		return r, fmt.Errorf("ATA command %02xh: status %02xh", c.command, status)
-	case ok:
-		return r, nil // the check condition only carried the registers
-	}
-	return r, err
-}
-
-// returned reads the ATA Status Return descriptor of sense data (SAT-4, 12.2.6).
-func returned(b []byte) (status byte, r registers, ok bool) {
-	if len(b) < 8 || b[0]&0x7f != 0x72 {
-		return 0, r, false
-	}
-	for at := 8; at+14 <= len(b); at += 2 + int(b[at+1]) {
-		if b[at] != 0x09 || b[at+1] != 12 {
-			continue
-		}
-		d := b[at:]
-		r.count = uint16(d[4])<<8 | uint16(d[5])
-		r.lba = uint64(d[7]) | uint64(d[9])<<8 | uint64(d[11])<<16 | uint64(d[6])<<24 | uint64(d[8])<<32 | uint64(d[10])<<40
-		return d[13], r, true
-	}
-	return 0, r, false
-}
-
-func ataLadder(p scsiPort, sleep clock) Ladder {
+func ataLadder(p passthrough.SCSI, sleep clock) Ladder {
 	var l Ladder
-	a := ata{p, sleep}
+	a := ata{passthrough.ATA{Port: p}, sleep}
 	id, err := a.identify()
 	if err != nil {
 		l.note("the disk does not answer IDENTIFY DEVICE: %v", err)
@@ -150,7 +84,7 @@ func ataLadder(p scsiPort, sleep clock) Ladder {
 func (a ata) identify() ([256]uint16, error) {
 	var words [256]uint16
 	b := make([]byte, 512)
-	if _, err := a.do(ataCommand{protocol: protoPIOIn, command: ataIdentify, data: b, timeout: 10 * time.Second}); err != nil {
+	if _, err := a.Do(passthrough.ATACommand{Protocol: passthrough.PIOIn, Command: ataIdentify, Data: b, Timeout: 10 * time.Second}); err != nil {
 		return words, err
 	}
 	for i := range words {
@@ -168,7 +102,7 @@ func password(identifier uint16) []byte {
 }
 
 func (a ata) unlock() error {
-	_, err := a.do(ataCommand{protocol: protoPIOOut, command: ataUnlock, data: password(0), timeout: 10 * time.Second})
+	_, err := a.Do(passthrough.ATACommand{Protocol: passthrough.PIOOut, Command: ataUnlock, Data: password(0), Timeout: 10 * time.Second})
 	return err
 }
 
@@ -176,11 +110,11 @@ func (a ata) unlock() error {
 func (a ata) secureErase(enhanced bool, estimate uint16) func(context.Context, Progress) error {
 	return func(ctx context.Context, p Progress) error {
 		short := func(cmd byte, data []byte) error {
-			proto := byte(protoPIOOut)
+			proto := byte(passthrough.PIOOut)
 			if data == nil {
-				proto = protoNonData
+				proto = passthrough.NonData
 			}
-			_, err := a.do(ataCommand{protocol: proto, command: cmd, data: data, timeout: 10 * time.Second})
+			_, err := a.Do(passthrough.ATACommand{Protocol: proto, Command: cmd, Data: data, Timeout: 10 * time.Second})
 			return err
 		}
 		if err := short(ataSetPassword, password(0)); err != nil {
@@ -197,7 +131,7 @@ func (a ata) secureErase(enhanced bool, estimate uint16) func(context.Context, P
 		if enhanced {
 			unit[0] |= 2
 		}
-		_, err := a.do(ataCommand{protocol: protoPIOOut, command: ataEraseUnit, data: unit, timeout: 2*expected + time.Hour})
+		_, err := a.Do(passthrough.ATACommand{Protocol: passthrough.PIOOut, Command: ataEraseUnit, Data: unit, Timeout: 2*expected + time.Hour})
 		stop()
 		if err != nil {
 			return errors.Join(fmt.Errorf("erasing: %w", err), short(ataDisablePassword, password(0)))
@@ -229,18 +163,18 @@ func eraseTime(word uint16) time.Duration {
 // sanitize starts SANITIZE DEVICE and follows it by its status.
 func (a ata) sanitize(feature uint16, lba uint64) func(context.Context, Progress) error {
 	return func(ctx context.Context, p Progress) error {
-		if _, err := a.do(ataCommand{protocol: protoNonData, ext: true, features: feature, lba: lba, command: ataSanitize, timeout: time.Minute}); err != nil {
+		if _, err := a.Do(passthrough.ATACommand{Protocol: passthrough.NonData, Ext: true, Features: feature, LBA: lba, Command: ataSanitize, Timeout: time.Minute}); err != nil {
 			return err
 		}
 		for {
-			r, err := a.do(ataCommand{protocol: protoNonData, ext: true, features: sanStatus, command: ataSanitize, timeout: 10 * time.Second})
+			r, err := a.Do(passthrough.ATACommand{Protocol: passthrough.NonData, Ext: true, Features: sanStatus, Command: ataSanitize, Timeout: 10 * time.Second})
 			const completed, running = 1 << 15, 1 << 14
 			switch {
 			case err != nil:
 				return fmt.Errorf("%w: %w", ErrUnsure, err)
-			case r.count&running != 0:
-				p(float64(r.lba&0xffff)/65536, "as the disk's sanitize status says")
-			case r.count&completed != 0:
+			case r.Count&running != 0:
+				p(float64(r.LBA&0xffff)/65536, "as the disk's sanitize status says")
+			case r.Count&completed != 0:
 				p(1, "")
 				return nil
 			default:

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/better-compute/bcd/images/agent/internal/passthrough"
 )
 
 // words makes the data of IDENTIFY DEVICE.
@@ -25,14 +27,14 @@ func left(status byte, count uint16, lba uint16) string {
 
 const good = 0x50 // DRDY and DSC
 
-var sendIdentify = pass(protoPIOIn, 0x0e, 1, ataIdentify)
+var sendIdentify = pass(passthrough.PIOIn, 0x0e, 1, ataIdentify)
 
 // pass is the CDB of a command without LBA.
 func pass(proto, flags, blocks, command byte) string {
 	return fmt.Sprintf("85%02x%02x000000%02x00000000000040%02x00", proto<<1, flags, blocks, command)
 }
 
-func security(command byte) string { return pass(protoPIOOut, 0x06, 1, command) }
+func security(command byte) string { return pass(passthrough.PIOOut, 0x06, 1, command) }
 
 func ataTrace(t *testing.T, id map[int]uint16, rest ...step) *trace {
 	return &trace{t, append([]step{{askInquiry, inquiryATA, "", nil}, {sendIdentify, words(id), "", nil}}, rest...)}
@@ -72,8 +74,8 @@ func TestATASanitize(t *testing.T) {
 		told  []float64
 		err   string
 	}{
-		"to its end": {[]step{{crypto, "", left(good, 0, 0), checkCondition{1, 0, 0x1d}}, {status, "", left(good, 1<<14, 0x8000), nil}, {status, "", left(good, 1<<15, 0xffff), nil}}, []float64{0.5, 1}, ""},
-		"refused":    {[]step{{crypto, "", left(0x51, 0, 0), checkCondition{0xb, 0, 0x1d}}}, nil, "status 51h"},
+		"to its end": {[]step{{crypto, "", left(good, 0, 0), passthrough.CheckCondition{Key: 1, ASC: 0, ASCQ: 0x1d}}, {status, "", left(good, 1<<14, 0x8000), nil}, {status, "", left(good, 1<<15, 0xffff), nil}}, []float64{0.5, 1}, ""},
+		"refused":    {[]step{{crypto, "", left(0x51, 0, 0), passthrough.CheckCondition{Key: 0xb, ASC: 0, ASCQ: 0x1d}}}, nil, "status 51h"},
 		"fails":      {[]step{{crypto, "", left(good, 0, 0), nil}, {status, "", left(good, 0, 0), nil}}, nil, "says that it failed"},
 		"silent":     {[]step{{crypto, "", left(good, 0, 0), nil}, {status, "", "", errors.New("host status 0003h")}}, nil, ErrUnsure.Error()},
 	} {
@@ -87,7 +89,7 @@ func TestATASanitize(t *testing.T) {
 }
 
 func TestATASecureErase(t *testing.T) {
-	prepare := pass(protoNonData, 0x20, 0, ataErasePrepare)
+	prepare := pass(passthrough.NonData, 0x20, 0, ataErasePrepare)
 	set := step{security(ataSetPassword), "0000" + hex.EncodeToString([]byte(ataPassword)), "", nil}
 	unit := func(identifier string, err error) step {
 		return step{security(ataEraseUnit), identifier + hex.EncodeToString([]byte(ataPassword)), "", err}

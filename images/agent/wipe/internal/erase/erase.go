@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/better-compute/bcd/images/agent/internal/passthrough"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
@@ -91,9 +92,9 @@ func Open(path string, d agentv1.Disk) (*Drive, error) {
 	}
 	out := &Drive{f: f, clock: wait}
 	if nvme {
-		out.ladders = func() Ladder { return nvmeLadder(nvmeFile{f}, out.clock) }
+		out.ladders = func() Ladder { return nvmeLadder(passthrough.NVMeFile{File: f}, out.clock) }
 	} else {
-		out.ladders = func() Ladder { return scsiLadder(sgFile{f}, out.clock) }
+		out.ladders = func() Ladder { return scsiLadder(passthrough.SGFile{File: f}, out.clock) }
 	}
 	return out, nil
 }

@@ -5,11 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
-	"syscall"
 	"time"
-	"unsafe"
+
+	"github.com/better-compute/bcd/images/agent/internal/passthrough"
 )
 
 // NVM Express Base Specification 2.0: opcodes of admin commands and what Identify and the sanitize log hold.
@@ -38,28 +36,8 @@ const (
 	allNamespaces = 0xffffffff
 )
 
-// admin is an NVMe admin command (struct nvme_passthru_cmd of linux/nvme_ioctl.h).
-type admin struct {
-	opcode  uint8
-	nsid    uint32
-	data    []byte // read from the controller
-	cdw     [6]uint32
-	timeout time.Duration
-}
-
-// nvmePort sends admin commands to the controller of a namespace.
-type nvmePort interface {
-	namespace() (nsid uint32, err error)
-	do(a admin) error
-}
-
-// status is an NVMe status code that a command ended with.
-type status uint16
-
-func (s status) Error() string { return fmt.Sprintf("NVMe status %#04x", uint16(s)) }
-
 // nvmeLadder reads what a namespace's controller can do.
-func nvmeLadder(p nvmePort, sleep clock) Ladder {
+func nvmeLadder(p passthrough.NVMe, sleep clock) Ladder {
 	var l Ladder
 	n := nvme{port: p, sleep: sleep}
 	if err := n.identify(); err != nil {
@@ -97,7 +75,7 @@ func nvmeLadder(p nvmePort, sleep clock) Ladder {
 }
 
 type nvme struct {
-	port       nvmePort
+	port       passthrough.NVMe
 	sleep      clock
 	nsid       uint32
 	active     int // namespaces of the controller
@@ -107,12 +85,12 @@ type nvme struct {
 
 func (n *nvme) identify() error {
 	var err error
-	if n.nsid, err = n.port.namespace(); err != nil {
+	if n.nsid, err = n.port.Namespace(); err != nil {
 		return err
 	}
 	page := func(nsid uint32, cns uint32) ([]byte, error) {
 		b := make([]byte, 4096)
-		return b, n.port.do(admin{opcode: opIdentify, nsid: nsid, data: b, cdw: [6]uint32{cns}, timeout: 10 * time.Second})
+		return b, n.port.Do(passthrough.Admin{Opcode: opIdentify, NSID: nsid, Data: b, CDW: [6]uint32{cns}, Timeout: 10 * time.Second})
 	}
 	if n.controller, err = page(0, cnsController); err != nil {
 		return err
@@ -139,7 +117,7 @@ func (n *nvme) format(ses uint32) func(context.Context, Progress) error {
 		stop := n.sleep.meanwhile(ctx, func(time.Duration) { p(0, "the controller does not say how far it is") })
 		defer stop()
 		// The command cannot be taken back; its time is the drive's.
-		return n.port.do(admin{opcode: opFormat, nsid: n.nsid, cdw: [6]uint32{n.lbaf | ses<<9}, timeout: 2 * time.Hour})
+		return n.port.Do(passthrough.Admin{Opcode: opFormat, NSID: n.nsid, CDW: [6]uint32{n.lbaf | ses<<9}, Timeout: 2 * time.Hour})
 	}
 }
 
@@ -158,7 +136,7 @@ func (n *nvme) sanitize(action uint32) func(context.Context, Progress) error {
 		if state == sanitizeFailed {
 			n.leaveFailure()
 		}
-		if err := n.port.do(admin{opcode: opSanitize, cdw: [6]uint32{action}, timeout: time.Minute}); err != nil {
+		if err := n.port.Do(passthrough.Admin{Opcode: opSanitize, CDW: [6]uint32{action}, Timeout: time.Minute}); err != nil {
 			return err
 		}
 		return n.follow(ctx, p)
@@ -167,7 +145,7 @@ func (n *nvme) sanitize(action uint32) func(context.Context, Progress) error {
 
 // leaveFailure ends the state after a failed sanitize, in which the drive writes nothing. A drive that was not in it refuses.
 func (n *nvme) leaveFailure() {
-	_ = n.port.do(admin{opcode: opSanitize, cdw: [6]uint32{sanitizeExitFailure}, timeout: time.Minute})
+	_ = n.port.Do(passthrough.Admin{Opcode: opSanitize, CDW: [6]uint32{sanitizeExitFailure}, Timeout: time.Minute})
 }
 
 // States of the sanitize status log (SSTAT, bits 2:0).
@@ -181,7 +159,7 @@ const (
 
 func (n *nvme) sanitizeLog() (state int, done float64, err error) {
 	b := make([]byte, 512)
-	err = n.port.do(admin{opcode: opGetLogPage, nsid: allNamespaces, data: b, cdw: [6]uint32{logSanitize | uint32(len(b)/4-1)<<16}, timeout: 10 * time.Second})
+	err = n.port.Do(passthrough.Admin{Opcode: opGetLogPage, NSID: allNamespaces, Data: b, CDW: [6]uint32{logSanitize | uint32(len(b)/4-1)<<16}, Timeout: 10 * time.Second})
 	return int(b[2] & 7), float64(binary.LittleEndian.Uint16(b)) / 65536, err
 }
 
@@ -205,46 +183,4 @@ func (n *nvme) follow(ctx context.Context, p Progress) error {
 			return err
 		}
 	}
-}
-
-// nvmeFile sends commands through a namespace's device file.
-type nvmeFile struct{ f *os.File }
-
-const (
-	ioctlNVMeID    = 0x4e40     // NVME_IOCTL_ID
-	ioctlNVMeAdmin = 0xc0484e41 // NVME_IOCTL_ADMIN_CMD
-)
-
-func (n nvmeFile) namespace() (uint32, error) {
-	id, _, errno := syscall.Syscall(syscall.SYS_IOCTL, n.f.Fd(), ioctlNVMeID, 0)
-	if errno != 0 {
-		return 0, os.NewSyscallError("NVME_IOCTL_ID", errno)
-	}
-	return uint32(id), nil
-}
-
-func (n nvmeFile) do(a admin) error {
-	c := struct {
-		opcode, flags        uint8
-		_                    uint16
-		nsid, cdw2, cdw3     uint32
-		metadata, addr       uint64
-		metadataLen, dataLen uint32
-		cdw                  [6]uint32
-		timeout, result      uint32 // timeout in ms
-	}{opcode: a.opcode, nsid: a.nsid, cdw: a.cdw, timeout: uint32(a.timeout.Milliseconds()), dataLen: uint32(len(a.data))}
-	var pin runtime.Pinner
-	defer pin.Unpin()
-	if len(a.data) > 0 {
-		pin.Pin(&a.data[0])
-		c.addr = uint64(uintptr(unsafe.Pointer(&a.data[0])))
-	}
-	r, _, errno := syscall.Syscall(syscall.SYS_IOCTL, n.f.Fd(), ioctlNVMeAdmin, uintptr(unsafe.Pointer(&c)))
-	switch {
-	case errno != 0:
-		return os.NewSyscallError("NVME_IOCTL_ADMIN_CMD", errno)
-	case r != 0:
-		return status(r)
-	}
-	return nil
 }

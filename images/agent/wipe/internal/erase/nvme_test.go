@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/better-compute/bcd/images/agent/internal/passthrough"
 )
 
 // at once is a clock that does not wait.
@@ -47,32 +49,32 @@ type controller struct {
 	sent []string // what changed something
 }
 
-func (c *controller) namespace() (uint32, error) { return 1, nil }
+func (c *controller) Namespace() (uint32, error) { return 1, nil }
 
-func (c *controller) do(a admin) error {
-	if err := c.refuse[a.opcode]; err != nil {
+func (c *controller) Do(a passthrough.Admin) error {
+	if err := c.refuse[a.Opcode]; err != nil {
 		return err
 	}
 	switch {
-	case a.opcode == opIdentify && a.cdw[0] == cnsController:
-		binary.LittleEndian.PutUint16(a.data[256:], c.oacs)
-		binary.LittleEndian.PutUint32(a.data[328:], c.sanicap)
-		a.data[524] = c.fna
-	case a.opcode == opIdentify && a.cdw[0] == cnsActive:
+	case a.Opcode == opIdentify && a.CDW[0] == cnsController:
+		binary.LittleEndian.PutUint16(a.Data[256:], c.oacs)
+		binary.LittleEndian.PutUint32(a.Data[328:], c.sanicap)
+		a.Data[524] = c.fna
+	case a.Opcode == opIdentify && a.CDW[0] == cnsActive:
 		for i := range c.namespaces {
-			binary.LittleEndian.PutUint32(a.data[4*i:], uint32(i+1))
+			binary.LittleEndian.PutUint32(a.Data[4*i:], uint32(i+1))
 		}
-	case a.opcode == opIdentify && a.nsid == 1:
-		a.data[26], a.data[29] = c.flbas, c.dps
-	case a.opcode == opGetLogPage && a.cdw[0] == 0x007f0081 && a.nsid == allNamespaces:
-		a.data[1], a.data[2] = 0x80, c.sstat[0] // half of it
+	case a.Opcode == opIdentify && a.NSID == 1:
+		a.Data[26], a.Data[29] = c.flbas, c.dps
+	case a.Opcode == opGetLogPage && a.CDW[0] == 0x007f0081 && a.NSID == allNamespaces:
+		a.Data[1], a.Data[2] = 0x80, c.sstat[0] // half of it
 		if len(c.sstat) > 1 {
 			c.sstat = c.sstat[1:]
 		}
-	case a.opcode == opSanitize || a.opcode == opFormat:
-		c.sent = append(c.sent, fmt.Sprintf("%02x ns %d cdw10 %#x", a.opcode, a.nsid, a.cdw[0]))
+	case a.Opcode == opSanitize || a.Opcode == opFormat:
+		c.sent = append(c.sent, fmt.Sprintf("%02x ns %d cdw10 %#x", a.Opcode, a.NSID, a.CDW[0]))
 	default:
-		return status(0x4002) // invalid field
+		return passthrough.Status(0x4002) // invalid field
 	}
 	return nil
 }
@@ -89,7 +91,7 @@ func TestNVMeLadder(t *testing.T) {
 		"two namespaces":         {controller{oacs: oacsFormat, sanicap: 3, namespaces: 2}, []string{"nvme-format-user-data"}, "all 2 namespaces"},
 		"two formatted together": {controller{oacs: oacsFormat, sanicap: 3, fna: fnaEraseAll, namespaces: 2}, nil, "a format would erase all 2"},
 		"one formatted alone":    {controller{oacs: oacsFormat, fna: fnaEraseAll | fnaFormatAll, namespaces: 1}, []string{"nvme-format-user-data"}, ""},
-		"does not identify":      {controller{refuse: map[uint8]error{opIdentify: status(1)}}, nil, "NVMe status 0x0001"},
+		"does not identify":      {controller{refuse: map[uint8]error{opIdentify: passthrough.Status(1)}}, nil, "NVMe status 0x0001"},
 	} {
 		l := nvmeLadder(&c.c, atOnce)
 		if !slices.Equal(names(l), c.names) || !strings.Contains(strings.Join(l.Notes, "\n"), c.note) {
@@ -137,8 +139,8 @@ func TestNVMeFormat(t *testing.T) {
 			t.Errorf("flbas %#x dps %#x: sent %v, error %v", c.flbas, c.dps, d.sent, err)
 		}
 	}
-	refused := &controller{oacs: oacsFormat, namespaces: 1, refuse: map[uint8]error{opFormat: status(0x10a)}}
-	if _, err := run(t, nvmeLadder(refused, atOnce), "nvme-format-user-data"); !errors.Is(err, status(0x10a)) {
+	refused := &controller{oacs: oacsFormat, namespaces: 1, refuse: map[uint8]error{opFormat: passthrough.Status(0x10a)}}
+	if _, err := run(t, nvmeLadder(refused, atOnce), "nvme-format-user-data"); !errors.Is(err, passthrough.Status(0x10a)) {
 		t.Errorf("a refused format gave %v", err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/better-compute/bcd/images/agent/internal/passthrough"
 )
 
 // SCSI Block Commands 4 and Primary Commands 5.
@@ -21,45 +23,6 @@ const (
 	saBlock, saCrypto = 0x02, 0x03 // service actions of SANITIZE
 	sanitizeImmed     = 0x80
 )
-
-// direction of a command's data.
-type direction int
-
-const (
-	noData direction = iota
-	fromDisk
-	toDisk
-)
-
-// scsiPort sends SCSI commands. Sense data of a command that ended with CHECK CONDITION is given with checkCondition; with
-// no error sense may be given too.
-type scsiPort interface {
-	do(cdb []byte, dir direction, data []byte, timeout time.Duration) (sense []byte, err error)
-}
-
-// checkCondition is the SCSI status with sense data.
-type checkCondition struct{ key, asc, ascq byte }
-
-func (c checkCondition) Error() string {
-	return fmt.Sprintf("SCSI sense %x/%02x/%02x", c.key, c.asc, c.ascq)
-}
-
-// senseOf reads key, additional code and qualifier of fixed and descriptor sense data (SPC-5, 4.5).
-func senseOf(b []byte) (c checkCondition, ok bool) {
-	if len(b) < 8 {
-		return c, false
-	}
-	switch b[0] & 0x7f {
-	case 0x70, 0x71:
-		if len(b) < 14 {
-			return c, false
-		}
-		return checkCondition{b[2] & 0xf, b[12], b[13]}, true
-	case 0x72, 0x73:
-		return checkCondition{b[1] & 0xf, b[2], b[3]}, true
-	}
-	return c, false
-}
 
 // progressOf reads the progress indication of sense data, from 0 to 1 (SPC-5, 4.5.2.4.4 and 4.5.3).
 func progressOf(b []byte) (float64, bool) {
@@ -78,10 +41,10 @@ func progressOf(b []byte) (float64, bool) {
 }
 
 // scsiLadder reads what a disk behind the SCSI layer can do: an ATA disk is known by its vendor field (SAT-4, 8.1).
-func scsiLadder(p scsiPort, sleep clock) Ladder {
+func scsiLadder(p passthrough.SCSI, sleep clock) Ladder {
 	var l Ladder
 	inquiry := make([]byte, 96)
-	if _, err := p.do([]byte{cdbInquiry, 0, 0, 0, byte(len(inquiry)), 0}, fromDisk, inquiry, 10*time.Second); err != nil {
+	if _, err := p.Do([]byte{cdbInquiry, 0, 0, 0, byte(len(inquiry)), 0}, passthrough.FromDisk, inquiry, 10*time.Second); err != nil {
 		l.note("the disk does not say what it is: %v", err)
 		return l
 	}
@@ -103,34 +66,34 @@ func scsiLadder(p scsiPort, sleep clock) Ladder {
 }
 
 // supports asks REPORT SUPPORTED OPERATION CODES about one service action.
-func supports(p scsiPort, opcode, action byte) bool {
+func supports(p passthrough.SCSI, opcode, action byte) bool {
 	b := make([]byte, 32)
 	cdb := []byte{cdbReport, reportCodes, 0x02, opcode, 0, action, 0, 0, 0, byte(len(b)), 0, 0}
-	_, err := p.do(cdb, fromDisk, b, 10*time.Second)
+	_, err := p.Do(cdb, passthrough.FromDisk, b, 10*time.Second)
 	return err == nil && b[1]&7 == 3
 }
 
 // scsiSanitize starts a SANITIZE and follows it by REQUEST SENSE.
-func scsiSanitize(p scsiPort, sleep clock, action byte) func(context.Context, Progress) error {
+func scsiSanitize(p passthrough.SCSI, sleep clock, action byte) func(context.Context, Progress) error {
 	return func(ctx context.Context, report Progress) error {
 		cdb := []byte{cdbSanitize, sanitizeImmed | action, 0, 0, 0, 0, 0, 0, 0, 0}
-		_, err := p.do(cdb, noData, nil, 5*time.Minute)
-		if busy := (checkCondition{}); err != nil && !(errors.As(err, &busy) && sanitizing(busy)) { // an earlier one still runs
+		_, err := p.Do(cdb, passthrough.NoData, nil, 5*time.Minute)
+		if busy := (passthrough.CheckCondition{}); err != nil && !(errors.As(err, &busy) && sanitizing(busy)) { // an earlier one still runs
 			return err
 		}
 		for {
 			b := make([]byte, 252)
-			if _, err := p.do([]byte{cdbRequestSense, 0, 0, 0, byte(len(b)), 0}, fromDisk, b, 10*time.Second); err != nil {
+			if _, err := p.Do([]byte{cdbRequestSense, 0, 0, 0, byte(len(b)), 0}, passthrough.FromDisk, b, 10*time.Second); err != nil {
 				return fmt.Errorf("%w: %w", ErrUnsure, err)
 			}
-			c, ok := senseOf(b)
+			c, ok := passthrough.SenseOf(b)
 			switch {
 			case !ok:
 				return ErrUnsure
 			case sanitizing(c):
 				done, _ := progressOf(b)
 				report(done, "as the disk's sense data say")
-			case c.key == 0:
+			case c.Key == 0:
 				report(1, "")
 				return nil
 			default: // 3/31/03 is SANITIZE COMMAND FAILED
@@ -144,4 +107,6 @@ func scsiSanitize(p scsiPort, sleep clock, action byte) func(context.Context, Pr
 }
 
 // sanitizing is LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS.
-func sanitizing(c checkCondition) bool { return c.key == 2 && c.asc == 0x04 && c.ascq == 0x1b }
+func sanitizing(c passthrough.CheckCondition) bool {
+	return c.Key == 2 && c.ASC == 0x04 && c.ASCQ == 0x1b
+}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/better-compute/bcd/images/agent/internal/passthrough"
 )
 
 // step is one command of a recorded trace and what the disk answered.
@@ -24,7 +26,7 @@ type trace struct {
 	steps []step
 }
 
-func (p *trace) do(cdb []byte, dir direction, data []byte, _ time.Duration) ([]byte, error) {
+func (p *trace) Do(cdb []byte, dir passthrough.Direction, data []byte, _ time.Duration) ([]byte, error) {
 	p.t.Helper()
 	if len(p.steps) == 0 {
 		p.t.Errorf("unexpected command % x", cdb)
@@ -37,9 +39,9 @@ func (p *trace) do(cdb []byte, dir direction, data []byte, _ time.Duration) ([]b
 	}
 	want := unhex(p.t, s.data)
 	switch dir {
-	case fromDisk:
+	case passthrough.FromDisk:
 		copy(data, want)
-	case toDisk:
+	case passthrough.ToDisk:
 		if s.data != "" && !strings.HasPrefix(hex.EncodeToString(data), s.data) {
 			p.t.Errorf("data % x", data[:40])
 		}
@@ -73,7 +75,7 @@ const (
 )
 
 var (
-	invalid    = checkCondition{5, 0x20, 0}
+	invalid    = passthrough.CheckCondition{Key: 5, ASC: 0x20, ASCQ: 0}
 	inProgress = "70000200 0000000a 00000000 041b 00 80 8000" // half of it
 )
 
@@ -87,8 +89,8 @@ func TestSCSISanitize(t *testing.T) {
 		"to its end": {[]step{{"48830000000000000000", "", "", nil}, {askSense, inProgress, "", nil}, {askSense, "70000000 0000000a", "", nil}}, []float64{0.5, 1}, nil},
 		"refused":    {[]step{{"48830000000000000000", "", "", invalid}}, nil, invalid},
 		"fails": {[]step{{"48830000000000000000", "", "", nil}, {askSense, inProgress, "", nil}, {askSense, "70000300 0000000a 00000000 3103", "", nil}},
-			[]float64{0.5}, checkCondition{3, 0x31, 3}},
-		"already at it": {[]step{{"48830000000000000000", "", "", checkCondition{2, 0x04, 0x1b}}, {askSense, "72000000 00000000", "", nil}}, []float64{1}, nil},
+			[]float64{0.5}, passthrough.CheckCondition{Key: 3, ASC: 0x31, ASCQ: 3}},
+		"already at it": {[]step{{"48830000000000000000", "", "", passthrough.CheckCondition{Key: 2, ASC: 0x04, ASCQ: 0x1b}}, {askSense, "72000000 00000000", "", nil}}, []float64{1}, nil},
 		"falls silent":  {[]step{{"48830000000000000000", "", "", nil}, {askSense, "", "", errors.New("host status 0001h")}}, nil, ErrUnsure},
 	} {
 		p := &trace{t, slices.Concat(look, c.steps)}
@@ -129,9 +131,9 @@ func TestSense(t *testing.T) {
 	} {
 		b := unhex(t, text)
 		got := "none"
-		if c, ok := senseOf(b); ok {
+		if c, ok := passthrough.SenseOf(b); ok {
 			done, told := progressOf(b)
-			got = fmt.Sprintf("%x/%02x/%02x %v %v", c.key, c.asc, c.ascq, done, told)
+			got = fmt.Sprintf("%x/%02x/%02x %v %v", c.Key, c.ASC, c.ASCQ, done, told)
 		}
 		if want != "none" && got != want {
 			t.Errorf("%s: %s, not %s", text, got, want)
@@ -143,10 +145,10 @@ func FuzzSense(f *testing.F) {
 	f.Add([]byte{0x72, 2, 4, 0x1b, 0, 0, 0, 8, 2, 6, 0, 0, 0x80, 0xc0, 0, 0})
 	f.Add([]byte{0x72, 1, 0, 0x1d, 0, 0, 0, 14, 9, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x50})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		senseOf(b)
+		passthrough.SenseOf(b)
 		if done, ok := progressOf(b); ok && (done < 0 || done > 1) {
 			t.Errorf("progress %v", done)
 		}
-		returned(b)
+		passthrough.Returned(b)
 	})
 }

@@ -1,4 +1,4 @@
-package erase
+package passthrough
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// sgFile sends SCSI commands through a disk's device file, by SG_IO (linux, include/scsi/sg.h).
-type sgFile struct{ f *os.File }
+// SGFile sends SCSI commands through a disk's device file, by SG_IO (linux, include/scsi/sg.h).
+type SGFile struct{ File *os.File }
 
 const ioctlSG = 0x2285 // SG_IO
 
@@ -41,10 +41,11 @@ type sgHeader struct {
 	info      uint32
 }
 
-func (s sgFile) do(cdb []byte, dir direction, data []byte, timeout time.Duration) ([]byte, error) {
+// Do sends a command and waits for its end.
+func (s SGFile) Do(cdb []byte, dir Direction, data []byte, timeout time.Duration) ([]byte, error) {
 	sense := make([]byte, 252)
 	h := sgHeader{
-		id: 'S', direction: map[direction]int32{noData: -1, toDisk: -2, fromDisk: -3}[dir], cmdLen: uint8(len(cdb)), senseMax: uint8(len(sense)),
+		id: 'S', direction: map[Direction]int32{NoData: -1, ToDisk: -2, FromDisk: -3}[dir], cmdLen: uint8(len(cdb)), senseMax: uint8(len(sense)),
 		dataLen: uint32(len(data)), timeout: uint32(timeout.Milliseconds()),
 	}
 	var pin runtime.Pinner
@@ -56,11 +57,11 @@ func (s sgFile) do(cdb []byte, dir direction, data []byte, timeout time.Duration
 		pin.Pin(&data[0])
 		h.data = uintptr(unsafe.Pointer(&data[0]))
 	}
-	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, s.f.Fd(), ioctlSG, uintptr(unsafe.Pointer(&h))); errno != 0 {
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, s.File.Fd(), ioctlSG, uintptr(unsafe.Pointer(&h))); errno != 0 {
 		return nil, os.NewSyscallError("SG_IO", errno)
 	}
 	sense = sense[:min(int(h.senseLen), len(sense))]
-	if c, ok := senseOf(sense); ok && h.status == 2 && c.key != 0 && c.key != 1 { // not NO SENSE, not RECOVERED ERROR
+	if c, ok := SenseOf(sense); ok && h.status == 2 && c.Key != 0 && c.Key != 1 { // not NO SENSE, not RECOVERED ERROR
 		return sense, c
 	}
 	if h.host != 0 || h.status != 0 && h.status != 2 {
