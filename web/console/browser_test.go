@@ -85,11 +85,12 @@ func TestBrowserShowsEveryPage(t *testing.T) {
 		wire = webtest.Hostile
 	}
 	webtest.Demo(x, wire)
+	x.Plugins.Text = wire
 	url := x.Serve()
 	login(b, url, x.As(app.RoleAdmin))
 	for name, path := range map[string]string{"overview": "/", "machines": "/machines", "machine-deploying": "/machines/m-2", "machine-deployed": "/machines/m-1", "machine-failed": "/machines/m-4", "timeline": "/machines/m-2/timeline",
 		"enroll": "/machines/enroll", "deploy": "/machines/m-3/deploy", "release": "/machines/m-1/release", "discovered": "/discovered", "accept": "/discovered/00:00:5e:00:53:77", "images": "/images",
-		"workflows": "/workflows", "workflow": "/workflows/w-1", "workflow-interrupted": "/workflows/w-3", "certificate": "/workflows/w-4/certificate", "system-network": "/machines/m-3/network", "network": "/network", "drivers": "/drivers", "profiles": "/profiles", "profile": "/profiles/edit/r640", "approvals": "/approvals", "access": "/access",
+		"workflows": "/workflows", "workflow": "/workflows/w-1", "workflow-interrupted": "/workflows/w-3", "certificate": "/workflows/w-4/certificate", "system-network": "/machines/m-3/network", "network": "/network", "drivers": "/drivers", "plugin": "/plugins/acme-bmc", "plugin-refused": "/plugins/bcx-ipmi", "profiles": "/profiles", "profile": "/profiles/edit/r640", "approvals": "/approvals", "access": "/access",
 		"settings": "/settings", "health": "/health", "events": "/events"} {
 		for _, palette := range []string{"light", "dark"} {
 			b.Palette(palette)
