@@ -5,6 +5,7 @@
 package tftp
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -33,6 +34,7 @@ const (
 	maxWindow    = 16               // packets before an acknowledgement: ROMs have small buffers
 	maxTimeout   = 10               // seconds that a client may ask for
 	maxNetascii  = 16 << 20         // bytes of a file that is sent as text
+	readAhead    = 32 << 10         // bytes of a file that are read at once
 	timeout      = time.Second      // for one acknowledgement
 	retries      = 6
 )
@@ -211,7 +213,7 @@ func (l *listener) peer(ctx context.Context, a *active, from netip.AddrPort, cm 
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return socketPeer{conn}, nil
+	return newSocketPeer(conn)
 }
 
 // write answers from the server's port, from the address that the client wrote to.
@@ -241,7 +243,7 @@ func (s *Server) transfer(ctx context.Context, req readRequest, client netip.Add
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	case <-wait.Done():
-		_ = p.send(errorPacket(codeOther, errBusy.Error()))
+		_ = p.send(errorPacket(codeOther, errBusy.Error()), true)
 		return
 	}
 	t := Transfer{Name: req.name, Remote: client, Block: req.block}
@@ -256,12 +258,12 @@ func (s *Server) transfer(ctx context.Context, req readRequest, client netip.Add
 func (s *Server) send(ctx context.Context, t *Transfer, req readRequest, p peer) error {
 	f, size, err := s.open(req, t.Remote)
 	if err != nil {
-		_ = p.send(errorPacket(codeNotFound, errNotFound.Error()))
+		_ = p.send(errorPacket(codeNotFound, errNotFound.Error()), true)
 		return err
 	}
 	defer func() { _ = f.Close() }()
 	t.Size = size
-	out := &sender{peer: p, in: f, req: req}
+	out := &sender{peer: p, in: bufio.NewReaderSize(f, readAhead), req: req}
 	err = out.run(req.oack(size))
 	t.Bytes, t.Retries = out.bytes, out.retries
 	var gone *clientError
@@ -269,7 +271,7 @@ func (s *Server) send(ctx context.Context, t *Transfer, req readRequest, p peer)
 		return fmt.Errorf("the transfer was ended: %w", err)
 	}
 	if err != nil && !errors.As(err, &gone) {
-		_ = p.send(errorPacket(codeOther, "the transfer failed"))
+		_ = p.send(errorPacket(codeOther, "the transfer failed"), true)
 	}
 	return err
 }

@@ -18,7 +18,8 @@ var errProbe = errors.New("the client asked for the size only")
 
 // peer is the way to one client.
 type peer interface {
-	send(b []byte) error
+	// send sends a packet. Unless more follow, it may do so only when receive is called, and b must stay until then.
+	send(b []byte, more bool) error
 	// receive gives the next datagram of the client, in b if it can, or os.ErrDeadlineExceeded.
 	receive(b []byte, until time.Time) ([]byte, error)
 }
@@ -69,7 +70,7 @@ func (s *sender) run(oack []byte) error {
 func (s *sender) acknowledged(oack []byte) error {
 	for try := range 1 + retries {
 		s.retries += min(try, 1)
-		if err := s.peer.send(oack); err != nil {
+		if err := s.peer.send(oack, false); err != nil {
 			return fmt.Errorf("sending the option acknowledgement: %w", err)
 		}
 		for until := time.Now().Add(s.req.wait); ; {
@@ -119,7 +120,7 @@ func (s *sender) slot(block uint64) []byte {
 // flush sends the packets of the window from a block on.
 func (s *sender) flush(from uint64) error {
 	for b := from; b < s.next; b++ {
-		if err := s.peer.send(s.slot(b)[:s.lengths[b%uint64(s.req.window)]]); err != nil {
+		if err := s.peer.send(s.slot(b)[:s.lengths[b%uint64(s.req.window)]], b+1 < s.next); err != nil {
 			return fmt.Errorf("sending block %d: %w", b, err)
 		}
 	}
@@ -197,19 +198,6 @@ func (s *sender) ack(until time.Time) (uint16, error) {
 	}
 }
 
-// socketPeer is a client with a socket of its own, connected to it.
-type socketPeer struct{ conn *net.UDPConn }
-
-func (p socketPeer) send(b []byte) error { _, err := p.conn.Write(b); return err }
-
-func (p socketPeer) receive(b []byte, until time.Time) ([]byte, error) {
-	if err := p.conn.SetReadDeadline(until); err != nil {
-		return nil, err
-	}
-	n, err := p.conn.Read(b)
-	return b[:n], err
-}
-
 // sharedPeer is a client that is answered from the server's port.
 type sharedPeer struct {
 	to    func(b []byte) error
@@ -217,7 +205,7 @@ type sharedPeer struct {
 	ended <-chan struct{} // the server is stopping, or the client asked anew
 }
 
-func (p sharedPeer) send(b []byte) error { return p.to(b) }
+func (p sharedPeer) send(b []byte, _ bool) error { return p.to(b) }
 
 func (p sharedPeer) receive(_ []byte, until time.Time) ([]byte, error) {
 	t := time.NewTimer(time.Until(until))
