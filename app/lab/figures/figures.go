@@ -54,6 +54,8 @@ var groups = []group{
 	{[]string{"ramdisk_bytes", "binary_bytes"}, (*session).sizes},
 	{[]string{"deploy_ratio_sparse"}, (*session).sparse},
 	{[]string{"deploy_ratio_dense"}, (*session).dense},
+	{[]string{"deploy_ratio_qemu_img"}, (*session).qemuImg},
+	{[]string{"redeploy_sent_ratio", "sent_over_used"}, (*session).redeploy},
 	{[]string{"plugin_start_ms", "plugin_invoke_added_ms", "plugin_calls_per_second", "plugin_rss_bytes"}, (*session).plugins},
 	{[]string{"rss_idle_bytes"}, (*session).idle},
 	{[]string{"list_1000_ms", "list_page_1000_ms"}, (*session).lists},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/better-compute/bcd/images/agent/disk/diskbench"
 )
@@ -48,12 +47,8 @@ func (s *session) ratio(ctx context.Context, name, image, what string) error {
 	}
 	s.note("%s: write rate of the agent / of `zstd -dc IMG | dd of=TARGET bs=4M iflag=fullblock oflag=direct conv=fsync`; %s", name, what)
 	s.note("%s: same loop device, filled with 0xA5 before each write, in turns, medians of %d: agent %.0f MB/s (%.0f with its read-back), dd %.0f MB/s; the agent fetches over HTTP and checks each chunk by BLAKE3, dd reads a file",
-		name, s.Ratios, r.Rate/1e6, r.RateVerify/1e6, r.DD/1e6)
-	var pairs []string
-	for _, p := range r.Pairs {
-		pairs = append(pairs, fmt.Sprintf("%.0f/%.0f", p[0]/1e6, p[1]/1e6))
-	}
-	s.note("%s: MB/s of agent/dd in each turn: %s; processor seconds of one: %.2f with the HTTP server, %.2f by zstd and dd", name, strings.Join(pairs, " "), r.CPU, r.CPUDD)
+		name, s.Ratios, r.Rate/1e6, r.RateVerify/1e6, r.Peer/1e6)
+	s.note("%s: MB/s of agent/dd in each turn: %s; processor seconds of one: %.2f with the HTTP server, %.2f by zstd and dd", name, pairs(r), r.CPU, r.CPUPeer)
 	s.put(name, r.Ratio, 2)
 	return nil
 }

@@ -34,5 +34,5 @@ func TestMeasure(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("ratio %.2f: agent %.0f MB/s (%.0f with read-back) and %.2f s of processors, dd %.0f MB/s and %.2f s; %d requests, %d bytes fetched",
-		r.Ratio, r.Rate/1e6, r.RateVerify/1e6, r.CPU, r.DD/1e6, r.CPUDD, r.Requests, r.Wire)
+		r.Ratio, r.Rate/1e6, r.RateVerify/1e6, r.CPU, r.Peer/1e6, r.CPUPeer, r.Requests, r.Wire)
 }
