@@ -118,8 +118,8 @@ func (r *Records) bound(tx *txn, touched map[laneKey]bool) error {
 			}
 		}
 	}
-	if over := r.nobody - MaxNobodyRecords; over > 0 {
-		if err := r.drop(tx, "lane = 3 AND ?2 = ?3", over+MaxNobodyRecords/20, 0, 0); err != nil {
+	if over := r.nobody - r.maxNobody; over > 0 {
+		if err := r.drop(tx, "lane = 3 AND ?2 = ?3", over+r.maxNobody/20, 0, 0); err != nil {
 			return err
 		}
 	}

@@ -46,8 +46,9 @@ type Records struct {
 	counts map[laneKey]int
 	total  int
 	nobody int
-	max    int   // MaxRecords, but in tests
-	pages  int64 // MaxRecordPages, but in tests
+	// MaxRecords, MaxNobodyRecords and MaxRecordPages, but in tests.
+	max, maxNobody int
+	pages          int64
 }
 
 var _ app.RecordStore = (*Records)(nil)
@@ -99,7 +100,7 @@ func setAside(path string) error {
 }
 
 func openRecords(ctx context.Context, path string) (_ *Records, err error) {
-	r := &Records{path: path, max: MaxRecords, pages: MaxRecordPages}
+	r := &Records{path: path, max: MaxRecords, maxNobody: MaxNobodyRecords, pages: MaxRecordPages}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
