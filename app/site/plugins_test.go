@@ -31,6 +31,9 @@ func player() bool {
 		os.Exit(sandbox.RunShim(os.Args[2:]))
 	case os.Getenv(bcx.EnvCookie) != "":
 		time.Sleep(slowStart)
+		if err := driver.RegisterKind(driver.Kind{Name: kindCooling, Operations: []driver.Operation{{Name: "setFanCurve", Params: []string{"curve"}}}}); err != nil {
+			panic(err)
+		}
 		bcx.Main(bcx.Options{PluginVersion: "1"}, acme())
 	}
 	return false
@@ -44,9 +47,10 @@ func acme() driver.Definition {
 	bmc := &variable{}
 	return driver.Definition{
 		ID: "acme", Version: "1.0.0", RunsOn: driver.RunsOnSite,
-		Config:     []byte(`{"type":"object","required":["address"],"properties":{"address":{"type":"string"}}}`),
-		Implements: map[string]driver.Factory{"power": func(json.RawMessage) (any, error) { return bmc, nil }},
-		RetrySafe:  map[string][]string{"power": {"getPower"}},
+		Config: []byte(`{"type":"object","required":["address"],"properties":{"address":{"type":"string"}}}`),
+		Implements: map[string]driver.Factory{"power": func(json.RawMessage) (any, error) { return bmc, nil },
+			kindCooling: func(json.RawMessage) (any, error) { return fans{}, nil }},
+		RetrySafe: map[string][]string{"power": {"getPower"}},
 	}
 }
 

@@ -62,7 +62,7 @@ func New(cfg Config) (*Machine, error) {
 	m := &Machine{
 		cfg: cfg, hv: cfg.Hypervisor, console: console, cert: cert, listener: l,
 		requests: make(chan resetType, 8), now: time.Now, closed: make(chan struct{}), finished: make(chan struct{}),
-		state: state{power: powerOff, boot: Override{NoTarget, Disabled, modeOf(cfg.Firmware)}, version: 1},
+		state: state{power: powerOff, boot: Override{NoTarget, Disabled, modeOf(cfg.Firmware)}, version: 1, password: cfg.Password},
 	}
 	m.sessions = newSessions(func() time.Time { return m.now() })
 	if m.hv == nil {

@@ -40,6 +40,7 @@ type state struct {
 	version   int       // raised by each change of a writable member: the ETag
 	lastReset time.Time // zero before the first power-on
 	fault     string    // why the last start or run failed, "" when it did not
+	password  string    // of the only account
 }
 
 // verdict of a BMC on a reset request.

@@ -23,7 +23,7 @@ func collection(path, name string, members ...string) any {
 	for _, m := range members {
 		refs = append(refs, link(m))
 	}
-	kind := map[string]string{"Systems": "ComputerSystem", "Chassis": "Chassis", "Managers": "Manager", "EthernetInterfaces": "EthernetInterface", "Sessions": "Session"}[name]
+	kind := map[string]string{"Systems": "ComputerSystem", "Chassis": "Chassis", "Managers": "Manager", "EthernetInterfaces": "EthernetInterface", "Sessions": "Session", "Accounts": "ManagerAccount"}[name]
 	return object{
 		"@odata.id": path, "@odata.type": "#" + kind + "Collection." + kind + "Collection", "Name": name,
 		"Members": refs, "Members@odata.count": len(refs),
@@ -37,7 +37,7 @@ func (m *Machine) serviceRoot() any {
 	r["Vendor"] = m.cfg.Vendor
 	r["Product"] = "Virtual BMC"
 	r["Systems"], r["Chassis"], r["Managers"] = link(root+"/Systems"), link(root+"/Chassis"), link(root+"/Managers")
-	r["SessionService"] = link(sessionsRoot)
+	r["SessionService"], r["AccountService"] = link(sessionsRoot), link(accountsRoot)
 	r["Links"] = object{"Sessions": link(sessionsPath)}
 	return r
 }

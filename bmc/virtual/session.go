@@ -106,7 +106,7 @@ func (m *Machine) Sessions() int { return len(m.sessions.list()) }
 
 // rightPassword compares a login with the BMC's only account, in constant time.
 func (m *Machine) rightPassword(user, password string) bool {
-	u, p := equal(user, m.cfg.Username), equal(password, m.cfg.Password)
+	u, p := equal(user, m.cfg.Username), equal(password, m.Password())
 	return u && p
 }
 

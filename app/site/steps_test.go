@@ -1,0 +1,246 @@
+package site_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/workflow"
+	"github.com/better-compute/bcd/plugins/driver"
+	"github.com/better-compute/bcd/plugins/host"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+	"github.com/better-compute/bcd/web/api"
+)
+
+// kindCooling is a kind that the appliance has never heard of: only the plugin registers it.
+const kindCooling = "acme-cooling"
+
+// fans are what the plugin acme cools with.
+type fans struct{}
+
+// Invoke serves acme-cooling.setFanCurve.
+func (fans) Invoke(c *driver.Context, operation string, args []json.RawMessage) (any, error) {
+	var curve []int
+	if operation != "setFanCurve" || len(args) != 1 || json.Unmarshal(args[0], &curve) != nil {
+		return nil, driver.Errorf(driver.CodeInvalidArgs, "a fan curve is a list of numbers")
+	}
+	if len(curve) == 0 {
+		return nil, driver.Errorf("fans-stopped", "that curve would stop the fans")
+	}
+	c.Emit(driver.Progress{Phase: "cooling", Message: "turning the fans"})
+	return map[string]any{"points": len(curve), "key": c.IdempotencyKey}, nil
+}
+
+// cooled is a commissioned machine and an appliance with the plugin acme, whose profile cools it while it is commissioned.
+func cooled(t *testing.T, with string) (*rig, *computer) {
+	t.Helper()
+	r, c := ready(t)
+	r.cfg.Plugins = shortDir(t)
+	if err := os.Chmod(r.cfg.Plugins, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := host.Add(t.Context(), r.cfg.Plugins, "acme-bmc", os.Args[0]); err != nil {
+		t.Fatal(err)
+	}
+	r.start("")
+	r.plugin(running)
+	profile := `{"drivers":{"acme-cooling":{"driver":"acme","config":{"address":"192.0.2.99"}}},"kernelArgs":"quiet",
+		"steps":{"commission":[{"step":"acme-cooling.setFanCurve","title":"Turn the fans up","with":` + with + `,"timeout":"1m"},{"step":"inspect.inspect","on":"ramdisk"}]}}`
+	r.must(http.MethodPut, "/api/v1/profiles/cooled", json.RawMessage(profile), nil)
+	r.must(http.MethodPatch, "/api/v1/machines/"+machineName, json.RawMessage(`{"hardwareProfile":"cooled"}`), nil)
+	return r, c
+}
+
+func step(t *testing.T, w workflow.Workflow, id string) workflow.Step {
+	t.Helper()
+	i := slices.IndexFunc(w.Steps, func(s workflow.Step) bool { return s.ID == id })
+	if i < 0 {
+		t.Fatalf("no step %s in %+v", id, w.Steps)
+	}
+	return w.Steps[i]
+}
+
+// A profile's steps in a commissioning: one in a plugin, of a kind that nobody registered here, and one signed to the machine's
+// agent. What plugin and ramdisk advertise becomes labels, and a plugin that is gone is told.
+func TestAProfilesStepsRun(t *testing.T) {
+	t.Parallel()
+	r, c := cooled(t, `[30,60,100]`)
+	if b := r.machine(machineName).Drivers[kindCooling]; b.Driver != "acme" || b.Layer != "profile" {
+		t.Errorf("bound %+v", b)
+	}
+	id := r.verb(machineName, api.Commission, nil)
+	if n := r.await(newsOver); n.State != "done" {
+		t.Fatalf("it is %s\n%s", n.State, r.story())
+	}
+	w := r.workflow(id)
+	s := step(t, w, "profile-0")
+	if string(s.Result) != `{"resultJson":{"key":"wf:`+id+`:profile-0#0","points":3}}` || s.Kind != agentv1.KindDriverInvoke || s.Title != "Turn the fans up" {
+		t.Errorf("the plugin's step: %s %+v", s.Result, s)
+	}
+	var out agentv1.DriverInvokeResult
+	var inv agentv1.Inventory
+	if s = step(t, w, "profile-1"); json.Unmarshal(s.Result, &out) != nil || json.Unmarshal(out.Result, &inv) != nil || len(inv.Disks) != 1 || s.On != workflow.OnAgent {
+		t.Errorf("the agent's step: %s", s.Result)
+	}
+	if c.ran(agentv1.KindDriverInvoke) != 1 {
+		t.Errorf("the agent ran %d calls", c.ran(agentv1.KindDriverInvoke))
+	}
+	m := r.machine(machineName)
+	for _, want := range []string{"bc.dev/driver.acme", "bc.dev/driver-kind.acme.acme-cooling", "bc.dev/driver.redfish", "bc.dev/driver.ramdisk", "bc.dev/driver-kind.ramdisk.inspect"} {
+		if m.Labels[want] == "" {
+			t.Errorf("no label %s in %v", want, m.Labels)
+		}
+	}
+	var page app.MachinePage
+	r.must(http.MethodGet, "/api/v1/machines?label=bc.dev/driver-kind.acme.acme-cooling%3D*", nil, &page)
+	if page.Total != 1 {
+		t.Errorf("%d machines carry the label", page.Total)
+	}
+	r.stop()
+	r.cfg.Plugins = ""
+	r.start("")
+	r.awaitWarning("binding-broken")
+	err := r.call(http.MethodPost, "/api/v1/machines/"+machineName+"/commission", struct{}{}, nil)
+	if e, _ := app.AsError(err); e == nil || e.Reason != "driver-not-found" {
+		t.Errorf("the step of a plugin that is gone: %v", err)
+	}
+}
+
+// awaitWarning waits until Health warns of something.
+func (r *rig) awaitWarning(code string) {
+	r.t.Helper()
+	late := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		codes := r.warnings()
+		if slices.Contains(codes, code) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			r.t.Fatalf("Health says %q, and not %s", codes, code)
+		}
+	}
+}
+
+// A step whose driver fails ends the workflow with the driver's own code, and the machine is off.
+func TestAFailingStepKeepsItsDriversCode(t *testing.T) {
+	t.Parallel()
+	r, c := cooled(t, `[]`)
+	id := r.verb(machineName, api.Commission, nil)
+	if n := r.await(newsOver); n.State != "failed" {
+		t.Fatalf("it is %s\n%s", n.State, r.story())
+	}
+	if e := step(t, r.workflow(id), "profile-0").Error; e == nil || e.Reason != "fans-stopped" {
+		t.Errorf("the step says %+v", e)
+	}
+	if m := r.machine(machineName); m.State != app.StateFailed || !strings.Contains(m.StateReason, "stop the fans") || c.bmc.PowerState() != "Off" {
+		t.Errorf("%s: %s, power %s", m.State, m.StateReason, c.bmc.PowerState())
+	}
+}
+
+// A planted password is found in no log, event, answer, journal, store, process list or environment, after everything that
+// uses it.
+func TestAPasswordIsLeftNowhere(t *testing.T) {
+	t.Parallel()
+	r, c := ready(t)
+	if r.cfg.Log == "" {
+		r.cfg.Log = t.TempDir() + "/log"
+	}
+	r.start("")
+	over := func(what string) {
+		t.Helper()
+		if n := r.await(newsOver); n.State != "done" {
+			t.Fatalf("%s is %s\n%s", what, n.State, r.story())
+		}
+	}
+	r.deployed()
+	r.verb(machineName, api.Power, api.PowerOptions{Action: "cycle"})
+	over("the power cycle")
+	_ = r.call(http.MethodPost, "/api/v1/machines/test-bmc", api.BMCInput{Driver: "redfish", Address: c.bmc.URL(), Credentials: &api.Credentials{Username: "admin", Password: bmcPassword}}, nil)
+	_ = r.call(http.MethodPost, "/api/v1/machines", api.EnrollInput{Name: "twice", BMC: &api.BMCInput{Driver: "redfish", Address: c.bmc.URL(), Credentials: &api.Credentials{Username: "admin", Password: bmcPassword}}}, nil)
+	r.must(http.MethodPost, "/api/v1/machines/"+machineName+"/query", api.QueryInput{Operation: "power.getPower"}, nil)
+	r.verb(machineName, api.RotateCredential, nil)
+	over("the rotation")
+	rotated := c.bmc.Password()
+	if rotated == bmcPassword {
+		t.Fatal("the BMC has its old password")
+	}
+	r.verb(machineName, api.Release, nil)
+	over("the release")
+	planted := []string{bmcPassword, rotated}
+	swept := r.sweep(planted)
+	if swept < 8 {
+		t.Errorf("only %d places were swept", swept)
+	}
+}
+
+// sweep looks for texts wherever an appliance leaves any, and gives how many places it looked at.
+func (r *rig) sweep(planted []string) (places int) {
+	r.t.Helper()
+	look := func(where, text string) {
+		r.t.Helper()
+		places++
+		for _, p := range planted {
+			if strings.Contains(text, p) || strings.Contains(text, strings.ReplaceAll(p, " ", "%20")) {
+				r.t.Errorf("a password is in %s", where)
+			}
+		}
+	}
+	for _, path := range []string{"/api/v1/events?limit=1000", "/api/v1/machines", "/api/v1/machines/" + machineName, "/api/v1/workflows?limit=100", "/api/v1/health", "/api/v1/secrets",
+		"/api/v1/machines/" + machineName + "/bmc-operations", "/api/v1/drivers", "/api/v1/settings"} {
+		var raw json.RawMessage
+		r.must(http.MethodGet, path, nil, &raw)
+		if len(raw) < 3 {
+			r.t.Errorf("%s answers %s", path, raw)
+		}
+		look(path, string(raw))
+	}
+	look("the journals", r.story())
+	r.processes(look)
+	log, err := os.ReadFile(r.cfg.Log)
+	if err != nil || len(log) == 0 {
+		r.t.Errorf("the log: %d bytes, %v", len(log), err)
+	}
+	look("the log", string(log))
+	r.stop()
+	for _, name := range []string{"bcd.db", "bcd.db-wal", "recorder.db", "recorder.db-wal"} {
+		if raw, err := os.ReadFile(r.dir + "/" + name); err == nil {
+			look(name, string(raw))
+		}
+	}
+	return places
+}
+
+// processes looks at command lines and environments of the appliance and everything it started.
+func (r *rig) processes(look func(where, text string)) {
+	all, err := os.ReadDir("/proc")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	family := map[string]bool{}
+	for range 8 { // generations
+		for _, p := range all {
+			stat, err := os.ReadFile("/proc/" + p.Name() + "/stat")
+			_, rest, ok := strings.Cut(string(stat), ") ")
+			if f := strings.Fields(rest); err == nil && ok && len(f) > 1 && (family[f[1]] || p.Name() == strconv.Itoa(r.last.cmd.Process.Pid)) {
+				family[p.Name()] = true
+			}
+		}
+	}
+	for pid := range family {
+		for _, file := range []string{"cmdline", "environ"} {
+			if raw, err := os.ReadFile("/proc/" + pid + "/" + file); err == nil {
+				look("/proc/"+pid+"/"+file, string(raw))
+			}
+		}
+	}
+}
