@@ -11,7 +11,7 @@ RAMDISK := images/ramdisk/embed/dist
 APT_BUILD := ipxe zstd ca-certificates
 APT_IMAGE := mmdebstrap fdisk e2fsprogs mtools dosfstools grub-pc-bin grub-efi-amd64-bin grub-common zstd
 APT_LAB   := qemu-system-x86 qemu-utils ovmf iproute2
-APT_TEST  := gcc libc6-dev udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay dnsmasq-base kea-dhcp4-server kea-admin tftpd-hpa atftp tftp-hpa curl nginx-light iputils-ping python3-sushy chromium kmod xz-utils gdisk mount procps ipmitool openipmi
+APT_TEST  := gcc libc6-dev udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay dnsmasq-base kea-dhcp4-server kea-admin tftpd-hpa tcpdump atftp tftp-hpa curl nginx-light iputils-ping python3-sushy chromium kmod xz-utils gdisk mount procps ipmitool openipmi
 
 .PHONY: help setup setup-test build ramdisk image lab test test-guests figures generate check-generated lint fuzz clean
 

@@ -227,6 +227,39 @@ func TestForeignFileClients(t *testing.T) {
 	}
 }
 
+// The same from port 69 alone, as a firewall between them would want it.
+func TestForeignTFTPClientsOfOnePort(t *testing.T) {
+	for _, p := range []string{"atftp", "tftp", "curl", "tcpdump"} {
+		need(t, p)
+	}
+	w := newWire(t)
+	w.up()
+	run(t, "ip", "-n", w.cli, "addr", "add", "10.77.0.7/24", "dev", "cli0")
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	body := bytes.Repeat([]byte("loader!!"), 1<<15)
+	if err := os.WriteFile(filepath.Join(dir, "loader"), body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sub := labSubnet("srv0", "full")
+	sub.TFTPSinglePort = true
+	w.serve(newMemStore(sub), &fakePort{}, func(c *Config) { c.Loaders = os.DirFS(dir) })
+	daemon(t, w.cli, "listening on", "tcpdump", "-lnni", "cli0", "-w", filepath.Join(dir, "pcap"), "-U", "udp", "and", "src", "host", "10.77.0.1", "and", "not", "src", "port", "69", "and", "not", "port", "67")
+	for name, args := range map[string][]string{
+		"atftp": {"--option", "blksize 1428", "--option", "tsize 0", "-g", "-r", "loader", "-l", out, "10.77.0.1"},
+		"tftp":  {"-m", "binary", "10.77.0.1", "-c", "get", "loader", out},
+		"curl":  {"-sS", "--tftp-blksize", "1468", "-o", out, "tftp://10.77.0.1/loader"},
+	} {
+		log, err := w.client(name, args...)
+		if got, _ := os.ReadFile(out); err != nil || !bytes.Equal(got, body) {
+			t.Errorf("%s: %v, %d of %d bytes\n%s", name, err, len(got), len(body), log)
+		}
+		_ = os.Remove(out)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "pcap")); err != nil || info.Size() > 24 { // the file's own header
+		t.Errorf("packets came from other ports: %v, %v", info, err)
+	}
+}
+
 func TestInterfaceThatAppearsLaterIsTakenUp(t *testing.T) {
 	need(t, "udhcpc")
 	w := newWire(t)

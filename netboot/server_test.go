@@ -2,6 +2,7 @@ package netboot
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -175,6 +177,31 @@ func TestEveryBootFileIsServed(t *testing.T) {
 		if _, err := fs.ReadFile(withAutoexec{loaders}, name); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Case 1, with the loader that is really served: an x64 UEFI program.
+func TestHTTPBootLoaderIsForItsMachine(t *testing.T) {
+	if _, err := os.Stat("/usr/lib/ipxe/snponly.efi"); err != nil {
+		t.Skipf("left out: %v", err)
+	}
+	s, err := New(Config{Port: node(KindRamdisk), Store: newMemStore(), HTTP: "127.0.0.1:0", Loaders: os.DirFS("/usr/lib/ipxe"), Log: discard(), Record: func(app.Event) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	<-s.Ready()
+	d := dhcpClients{s}.Decide(t.Context(), bootfile.Facts{MAC: nodeMAC, Archs: []bootfile.Arch{bootfile.ArchX64HTTP}, VendorClass: "HTTPClient:Arch:00016"}, app.Subnet{}, netip.MustParseAddr("127.0.0.1"))
+	status, body := get(t, d.File)
+	if status != 200 || len(body) < 0x40 || body[:2] != "MZ" {
+		t.Fatalf("%s: %d, %d bytes", d.File, status, len(body))
+	}
+	pe := binary.LittleEndian.Uint32([]byte(body[0x3c:]))
+	if int(pe)+6 > len(body) || body[pe:pe+4] != "PE\x00\x00" || binary.LittleEndian.Uint16([]byte(body[pe+4:])) != 0x8664 {
+		t.Error("the loader is no x64 program")
 	}
 }
 

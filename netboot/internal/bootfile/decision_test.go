@@ -91,10 +91,17 @@ func TestUUIDOfOption97(t *testing.T) {
 }
 
 func FuzzDecide(f *testing.F) {
-	f.Add([]byte{0, 7}, "PXEClient:Arch:00007", []byte("\x04iPXE"), []byte("\x13\x01\x01"))
-	f.Add([]byte{0}, "HTTPClient", []byte("\xff"), []byte("\x13\xff"))
-	f.Fuzz(func(t *testing.T, archs []byte, class string, user, encap []byte) {
-		d := Decide(Facts{Archs: ArchsFromOption(archs), VendorClass: class, UserClass: user, Encap: encap, Boot: BootRamdisk, HTTPBase: base})
+	f.Add([]byte{0, 7}, "PXEClient:Arch:00007", []byte("\x04iPXE"), []byte("\x13\x01\x01"), []byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10"), true)
+	f.Add([]byte{0}, "HTTPClient", []byte("\xff"), []byte("\x13\xff"), []byte(nil), false)
+	f.Fuzz(func(t *testing.T, archs []byte, class string, user, encap, guid []byte, noTFTP bool) {
+		facts := Facts{Archs: ArchsFromOption(archs), VendorClass: class, UserClass: user, Encap: encap, GUID: guid, NoTFTP: noTFTP, Boot: BootRamdisk, HTTPBase: base}
+		if u := facts.UUID(); u != "" && (len(u) != 36 || len(guid) != 17) {
+			t.Fatalf("%x is the UUID %q", guid, u)
+		}
+		d := Decide(facts)
+		if noTFTP && d.File != "" && !strings.HasPrefix(d.File, base+"/") {
+			t.Fatalf("%q where only HTTP is allowed", d.File)
+		}
 		if d.Stage == StageFirmware && strings.Contains(d.File, "://") {
 			t.Fatalf("a PXE client was given %q", d.File)
 		}
