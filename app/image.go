@@ -11,7 +11,7 @@ type Image struct {
 	Name       string    `json:"name"`                   // unique
 	State      string    `json:"state"`                  // "importing", "ready", "failed"
 	Reason     string    `json:"reason,omitempty"`       // for failed
-	Format     string    `json:"format"`                 // of the source: raw, qcow2, and gz, xz, zst around raw
+	Format     string    `json:"format"`                 // of the source: raw, qcow2 or iso, and what is around it: raw.gz, qcow2.xz, iso.zst
 	SourceSHA  string    `json:"sourceSha256,omitempty"` // hex, over the source bytes as delivered
 	SourceSize int64     `json:"sourceBytes,omitempty"`
 	RawBytes   int64     `json:"rawBytes,omitempty"`    // size of the disk the image describes
@@ -26,7 +26,7 @@ type Image struct {
 
 // Layout is what an import found on the image, checked again before the first write of a deploy.
 type Layout struct {
-	Table      string      `json:"table"`      // "gpt", "mbr", "none"
+	Table      string      `json:"table"`      // "gpt", "mbr", "none", or "iso9660": a medium that is read, never written to a disk
 	SectorSize int         `json:"sectorSize"` // logical sector the table was written for: 512 or 4096
 	BIOS       bool        `json:"bios"`       // boot code for BIOS present
 	UEFI       bool        `json:"uefi"`       // an EFI system partition with a loader at a removable or known path

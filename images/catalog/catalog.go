@@ -1,13 +1,14 @@
 // Package catalog keeps the operating-system images: it imports them into the chunk store, lists and deletes them, and opens
 // their files for the boot listener.
 //
-// An import reads raw, qcow2, gzip, xz and zstd from an upload, a file or a URL, as a stream: memory stays small whatever
+// An import reads raw disks, qcow2 and ISO images, also compressed by gzip, xz or zstd, from an upload, a file or a URL, as a stream: memory stays small whatever
 // the size (a qcow2 image, which cannot be read in order, is spooled to a file first). A digest given with an import is
 // over the bytes as delivered, that is, of the compressed file. An image is offered only when everything held: digest,
 // declared format and size, a complete partition table, and its files on the medium. Whatever else happens, including a
 // crash, leaves nothing: half-made files lie in one directory that New empties.
 //
-// On disk, below Config.Dir: packs/NAME and images/ID/index (see package chunk), tmp/ for what is being made.
+// On disk, below Config.Dir: packs/NAME and images/ID/index (see package chunk), images/ID/image.iso, tmp/ for what is
+// being made.
 package catalog
 
 import (
@@ -110,7 +111,7 @@ func (c *Catalog) recover(ctx context.Context) error {
 		switch i.State {
 		case Ready:
 			ready[i.ID] = true
-			if _, err := c.index(i.ID, i.Index); err != nil {
+			if err := c.readable(&i); err != nil {
 				c.cfg.Log.Error("an image cannot be read", "image", i.Name, "err", err)
 				c.fail(ctx, i.ID, unreadable(err))
 			}
@@ -130,6 +131,15 @@ func (c *Catalog) recover(ctx context.Context) error {
 		}
 	}
 	return c.collect(ctx)
+}
+
+// readable finds out whether an image that is ready can be served.
+func (c *Catalog) readable(i *app.Image) error {
+	if isISO(i) {
+		return c.checkISO(i)
+	}
+	_, err := c.index(i.ID, i.Index)
+	return err
 }
 
 // unreadable says why an image that was ready is so no more.
@@ -197,7 +207,7 @@ func (c *Catalog) collect(ctx context.Context) error {
 		}
 		keep := map[chunk.PackID]bool{}
 		for _, i := range rows {
-			if i.State != Ready {
+			if i.State != Ready || isISO(&i) {
 				continue
 			}
 			x, err := c.index(i.ID, i.Index)
@@ -234,11 +244,12 @@ func (c *Catalog) index(id, digest string) (*chunk.Index, error) {
 // IndexPath is where the boot listener serves the index of an image.
 func IndexPath(i *app.Image) string { return "/images/" + i.ID + "/index" }
 
-// OpenIndex opens the index of an image for the boot listener: rest is what follows "/images/" in the path, "ID/index".
+// OpenIndex opens the index of an image, or the whole of an ISO, for the boot listener: rest is what follows "/images/" in
+// the path, "ID/index" or "ID/image.iso".
 // What is not exactly in that form gives fs.ErrNotExist. The caller closes the file.
 func (c *Catalog) OpenIndex(_ context.Context, rest string) (*os.File, error) {
 	id, file, _ := strings.Cut(rest, "/")
-	if file != "index" || app.ValidName("id", id) != nil {
+	if file != "index" && file != isoFile || app.ValidName("id", id) != nil {
 		return nil, fs.ErrNotExist
 	}
 	return os.Open(filepath.Join(c.imageDir(id), file))

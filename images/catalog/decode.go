@@ -29,6 +29,14 @@ const (
 	ZST   = "zst"
 )
 
+// convert is the way out for a format that qemu-img reads.
+const convert = "convert it with: qemu-img convert -O qcow2 IN OUT"
+
+// refused says what a source is, when that cannot be imported.
+func refused(what, wayOut string) error {
+	return app.Errorf(app.Unsupported, "image-format", "this is %s, which cannot be imported", what).Do("%s", wayOut)
+}
+
 // magics are the starts of what may come, in the order they are tried. Those with a reason are refused.
 var magics = []struct {
 	at           int
@@ -40,13 +48,14 @@ var magics = []struct {
 	{0, "\x1f\x8b\x08", GZ, "", ""},
 	{0, "\xfd7zXZ\x00", XZ, "", ""},
 	{0, "\x28\xb5\x2f\xfd", ZST, "", ""},
-	{0, "KDMV", "", "a VMware disk (VMDK)", "convert it with: qemu-img convert -O qcow2 IN OUT"},
-	{0, "# Disk DescriptorFile", "", "the descriptor of a VMware disk (VMDK)", "convert it with: qemu-img convert -O qcow2 IN OUT"},
-	{0, "COWD", "", "a VMware disk (VMDK)", "convert it with: qemu-img convert -O qcow2 IN OUT"},
-	{0, "QED\x00", "", "a QED disk", "convert it with: qemu-img convert -O qcow2 IN OUT"},
-	{0, "vhdxfile", "", "a Hyper-V disk (VHDX)", "convert it with: qemu-img convert -O qcow2 IN OUT"},
-	{0, "conectix", "", "a Virtual PC disk (VHD)", "convert it with: qemu-img convert -O qcow2 IN OUT"},
-	{64, "\x7f\x10\xda\xbe", "", "a VirtualBox disk (VDI)", "convert it with: qemu-img convert -O qcow2 IN OUT"},
+	{32769, "CD001", ISO, "", ""},
+	{0, "KDMV", "", "a VMware disk (VMDK)", convert},
+	{0, "# Disk DescriptorFile", "", "the descriptor of a VMware disk (VMDK)", convert},
+	{0, "COWD", "", "a VMware disk (VMDK)", convert},
+	{0, "QED\x00", "", "a QED disk", convert},
+	{0, "vhdxfile", "", "a Hyper-V disk (VHDX)", convert},
+	{0, "conectix", "", "a Virtual PC disk (VHD)", convert},
+	{64, "\x7f\x10\xda\xbe", "", "a VirtualBox disk (VDI)", convert},
 	{0, "BZh", "", "compressed by bzip2", "decompress it and compress it with zstd"},
 	{0, "\x04\x22\x4d\x18", "", "compressed by lz4", "decompress it and compress it with zstd"},
 	{0, "PK\x03\x04", "", "a ZIP archive", "unpack it and import the disk image inside"},
@@ -65,16 +74,19 @@ func sniff(head []byte) (string, error) {
 			continue
 		}
 		if m.format == "" {
-			return "", app.Errorf(app.Unsupported, "image-format", "this is %s, which cannot be imported", m.what).Do("%s", m.wayOut)
+			return "", refused(m.what, m.wayOut)
 		}
 		return m.format, nil
 	}
 	return Raw, nil
 }
 
+// plain reports whether a format is no compression.
+func plain(format string) bool { return format == Raw || format == QCOW2 || format == ISO }
+
 // stream is a source on its way to raw bytes.
 type stream struct {
-	inner string // Raw or QCOW2
+	inner string // Raw, QCOW2 or ISO
 	outer string // GZ, XZ, ZST or ""
 	r     *bufio.Reader
 	close func()
@@ -95,7 +107,7 @@ func decode(src io.Reader, declared string) (*stream, error) {
 	if s.inner, err = s.sniff(); err != nil {
 		return nil, err
 	}
-	if s.inner != Raw && s.inner != QCOW2 {
+	if !plain(s.inner) {
 		s.outer = s.inner
 		r, err := s.expand()
 		if err != nil {
@@ -108,7 +120,7 @@ func decode(src io.Reader, declared string) (*stream, error) {
 		}
 	}
 	switch {
-	case s.inner != Raw && s.inner != QCOW2:
+	case !plain(s.inner):
 		err = app.Errorf(app.Unsupported, "image-format", "the image is compressed twice, by %s and then %s", s.inner, s.outer).Do("decompress it once")
 	case declared != "" && declared != s.format() && (s.outer == "" || declared != s.outer):
 		err = app.Errorf(app.InvalidInput, "format-mismatch", "the image was declared as %s, its bytes are %s", declared, s.format()).

@@ -12,7 +12,6 @@ import (
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/images/catalog/internal/qcow2"
 	"github.com/better-compute/bcd/images/chunk"
-	"github.com/better-compute/bcd/images/layout"
 )
 
 // Source says what an import is to be.
@@ -229,6 +228,9 @@ func (c *Catalog) take(ctx context.Context, i *app.Image, src Source, sum *diges
 	if src.MaxRaw > 0 && src.MaxRaw < limit {
 		limit, why = src.MaxRaw, "the limit given with the import"
 	}
+	if s.inner == ISO {
+		return c.takeISO(ctx, i, &bounded{r: s.r, left: limit, limit: limit, why: why}, counted, s.format())
+	}
 	raw, done, err := c.raw(s, limit, why)
 	if err != nil {
 		return nil, err
@@ -311,48 +313,21 @@ func (c *Catalog) publish(ctx context.Context, i *app.Image, b *chunk.Build) (*a
 		if err := c.writeIndex(i.ID, enc); err != nil {
 			return err
 		}
-		out, err = c.cfg.Store.UpdateImage(ctx, i.ID, func(row *app.Image) error {
-			if row.State != Importing {
-				return app.Errorf(app.Conflict, "image-changed", "image %s is %s, not importing", row.Name, row.State)
-			}
-			*row = *i
-			return nil
-		})
+		out, err = c.offer(ctx, i)
 		return err
 	})
 	return out, err
 }
 
-// inspect reads the layout of a built image and finds images that were cut short.
-func inspect(x *chunk.Index, b *chunk.Build) (app.Layout, error) {
-	r, err := chunk.NewReader(x, b.Open)
-	if err != nil {
-		return app.Layout{}, err
-	}
-	defer r.Close()
-	l := layout.Detect(r, x.RawBytes, 0)
-	if l.Table == "none" && len(l.Partitions) == 0 {
-		return l, errNotDisk
-	}
-	var need int64
-	if l.Table == "gpt" {
-		g, err := layout.ReadGPT(r, x.RawBytes, l.SectorSize)
-		if err != nil {
-			return l, err
+// offer writes the row that makes an image ready.
+func (c *Catalog) offer(ctx context.Context, i *app.Image) (*app.Image, error) {
+	return c.cfg.Store.UpdateImage(ctx, i.ID, func(row *app.Image) error {
+		if row.State != Importing {
+			return app.Errorf(app.Conflict, "image-changed", "image %s is %s, not importing", row.Name, row.State)
 		}
-		if g.Alternate < 0 || g.Alternate > chunk.MaxRawBytes/int64(l.SectorSize) {
-			g.Alternate = chunk.MaxRawBytes / int64(l.SectorSize)
-		}
-		need = (g.Alternate + 1) * int64(l.SectorSize)
-	}
-	for _, p := range l.Partitions {
-		need = max(need, p.Start+p.Size)
-	}
-	if need > x.RawBytes {
-		return l, app.Errorf(app.InvalidInput, "image-truncated", "the partition table describes a disk of at least %d bytes, the image has %d", need, x.RawBytes).
-			Do("fetch the image again: it was cut short")
-	}
-	return l, nil
+		*row = *i
+		return nil
+	})
 }
 
 // writeIndex writes the index so that after a crash it is whole or absent.

@@ -112,6 +112,20 @@ func from(s *app.DeploySpec) []app.State {
 	return []app.State{app.StateReady}
 }
 
+// still refuses to go on when the image was deleted, or imported anew, since the deploy was asked for. From the first
+// step on the catalog keeps it: a deploy is running.
+func (v *Verbs) still(ctx context.Context, pl *plan) error {
+	img, err := v.cfg.Images.Image(ctx, pl.ImageID)
+	if err == nil && img.State == "ready" && img.Index == pl.Index {
+		return nil
+	}
+	if err != nil && app.CodeOf(err) != app.NotFound {
+		return err
+	}
+	return app.Errorf(app.Conflict, "image-gone", "image %s was deleted before it was written to %s", pl.Image, pl.Disk.Name).
+		Do("nothing was changed: abort this deploy, and start another with an image that there is")
+}
+
 // seeds names the image that the machine's last deploy wrote to the same disk, for as long as it can be had. The agent
 // compares every chunk, so nothing depends on what became of the disk.
 func (v *Verbs) seeds(ctx context.Context, m *app.Machine, disk app.DiskID) []agentv1.Seed {
@@ -193,6 +207,10 @@ func (v *Verbs) image(ctx context.Context, m *app.Machine, id string) (*app.Imag
 	}
 	if img.State != "ready" {
 		return nil, app.Errorf(app.Conflict, "image-not-ready", "image %s is %s", img.Name, img.State).At("image").Do("wait for its import, or choose another")
+	}
+	if img.Layout.Table == "iso9660" {
+		return nil, app.Errorf(app.InvalidInput, "image-is-medium", "image %s is a CD or DVD: a medium to boot from, which no disk is made of", img.Name).
+			At("image").Do("use a disk image, or boot the machine from it as virtual media")
 	}
 	if m.Firmware == app.FirmwareUEFI && !img.Layout.UEFI {
 		return nil, app.Errorf(app.InvalidInput, "no-esp", "%s boots by UEFI and image %s has no EFI system partition with a loader", m.Name, img.Name).

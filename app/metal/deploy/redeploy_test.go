@@ -47,6 +47,21 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestImageGone: a deploy whose image was deleted while it waited ends before the first byte.
+func TestImageGone(t *testing.T) {
+	images := map[string]*app.Image{"img-1": {ID: "img-1", State: "ready", Index: "aa"}, "img-2": {ID: "img-2", State: "failed", Index: "aa"}}
+	v := &Verbs{cfg: Config{Images: stored{images: images}}}
+	for id, want := range map[string]string{"img-1": "", "img-2": "image-gone", "img-3": "image-gone"} {
+		err := v.still(t.Context(), &plan{ImageID: id, Image: "debian", Index: "aa"})
+		if e, _ := app.AsError(err); want == "" && err != nil || want != "" && (e == nil || e.Reason != want || e.WayOut == "") {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if v.still(t.Context(), &plan{ImageID: "img-1", Index: "bb"}) == nil {
+		t.Error("an image of another index goes for the same")
+	}
+}
+
 // TestFrom: a deployed machine is overwritten only when that was said.
 func TestFrom(t *testing.T) {
 	if s := from(&app.DeploySpec{}); len(s) != 1 || s[0] != app.StateReady {

@@ -55,6 +55,9 @@ func (v *Verbs) claim(ctx context.Context, s workflow.StepContext) (any, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := v.still(ctx, &pl); err != nil {
+		return nil, err
+	}
 	path := "firmware"
 	if pl.Kexec {
 		path = "kexec"
