@@ -14,7 +14,7 @@ import (
 // BMCInput says how to reach a management controller. Either CredentialsRef names a secret, or Credentials carries the
 // values, which the use case seals and which never come back.
 type BMCInput struct {
-	Driver         string          `json:"driver" doc:"driver of the BMC: redfish"`
+	Driver         string          `json:"driver" doc:"driver of the BMC: redfish, ipmi, or one of a plugin"`
 	Address        string          `json:"address" doc:"host name, IP address or https URL of the BMC"`
 	CredentialsRef string          `json:"credentialsRef,omitempty" doc:"stored secret that holds the login, instead of credentials"`
 	Credentials    *Credentials    `json:"credentials,omitempty"`

@@ -1352,7 +1352,7 @@ func Enroll(p Page, d EnrollData) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = Area(p, Input{Name: "bmc.driverOptions", Label: "Driver options (JSON)", Placeholder: `{"systemId": "1"}`, Wide: true}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = Area(p, Input{Name: "bmc.driverOptions", Label: "Driver options (JSON)", Placeholder: `{"cipherSuite": 3}`, Wide: true}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
