@@ -209,11 +209,29 @@ type Entry struct {
 	RunsOn       string              `json:"runsOn"`
 	Kinds        []string            `json:"kinds"`
 	Capabilities []string            `json:"capabilities"`
+	Operations   map[string][]string `json:"operations"` // by kind, as far as they are known
 	RetrySafe    map[string][]string `json:"retrySafe"`
 	Active       bool                `json:"active"`
 	Up           bool                `json:"up"`
 	Reason       string              `json:"reason,omitempty"` // why it is down
 	Plugin       string              `json:"plugin,omitempty"`
+}
+
+// operations lists by kind, sorted, what a driver serves. Of a kind that nobody registered only the retry-safe ones are known.
+func operations(d *driver.Driver) map[string][]string {
+	out := map[string][]string{}
+	for _, kind := range d.Kinds() {
+		k, _ := driver.LookupKind(kind)
+		names := d.RetrySafe()[kind]
+		for _, op := range k.Operations {
+			if d.Serves(kind, op.Name) {
+				names = append(names, op.Name)
+			}
+		}
+		slices.Sort(names)
+		out[kind] = slices.Compact(names)
+	}
+	return out
 }
 
 var kindRE = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
@@ -233,7 +251,7 @@ func (r *Registry) List(kind string) ([]Entry, error) {
 		}
 		out = append(out, Entry{
 			ID: d.ID(), Version: d.Version(), RunsOn: d.RunsOn(), Kinds: d.Kinds(),
-			Capabilities: append([]string{}, d.Capabilities()...), RetrySafe: d.RetrySafe(),
+			Capabilities: append([]string{}, d.Capabilities()...), Operations: operations(d), RetrySafe: d.RetrySafe(),
 			Active: r.activeLocked(d.ID()).driver == d, Up: e.up, Reason: e.reason, Plugin: e.plugin,
 		})
 	}

@@ -81,6 +81,7 @@ const config = `# bcd's configuration. Every line is optional; the values shown 
 [site]
 # name = "bcd"
 # data_dir = "/var/lib/bcd"
+# destructive_batch = 5   # machines that one operator may do something to at once that cannot be taken back
 
 [listen]
 # console = ":8443"   # HTTPS: browser, API and CLI
@@ -98,6 +99,19 @@ const config = `# bcd's configuration. Every line is optional; the values shown 
 # sandbox = true      # no new privileges, and a filter of system calls
 # landlock = true     # confinement of the file system, where the kernel can
 # read_paths = []     # what plugins may read besides the system's programs and libraries
+
+[bmc_drivers]
+# acme-bmc = ["power.getPower", "power.setPower"]   # what a driver serves, where its plugin says more than is true
+
+[vault]
+# address = "https://vault.example:8200"   # server that vault://MOUNT/PATH#FIELD is read from, KV version 2; there is none by default
+# ca_file = ""          # PEM of the authority behind its certificate; the system's by default
+# namespace = ""
+# token_file = ""       # file with a token, or:
+# role_id = ""          # AppRole
+# secret_id_file = ""   # file with its secret id
+# auth_mount = "approle"
+# timeout = "10s"       # of one request
 `
 
 // Install puts the binary, account, directories, configuration and unit in place. Running it again changes nothing that is

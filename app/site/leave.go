@@ -16,6 +16,11 @@ func (s *service) retire(ctx context.Context, actor, id string, o api.VerbOption
 	if err != nil {
 		return nil, err
 	}
+	if o.PowerOff && m.BMC != nil {
+		if err := s.ports.Supports(ctx, m, "power.setPower"); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.drop(ctx, actor, m, "retire"); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"strings"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/secret"
@@ -36,6 +37,11 @@ func (a *API) deleteSecret(ctx context.Context, name string) error {
 		for _, m := range page.Items {
 			if m.BMC != nil && m.BMC.CredentialRef == secret.Ref(name) {
 				return app.Errorf(app.Conflict, "secret-in-use", "%s reaches its BMC with this secret", m.Name).Do("give the machine another one, or delete it, first")
+			}
+			for kind, b := range m.Drivers {
+				if strings.Contains(string(b.Config), `"`+secret.Ref(name)+`"`) {
+					return app.Errorf(app.Conflict, "secret-in-use", "the driver for %s of %s is given this secret", kind, m.Name).Do("bind it with another one first")
+				}
 			}
 		}
 		if after = page.Next; after == "" {

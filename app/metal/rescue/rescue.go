@@ -86,6 +86,9 @@ func (v *Verbs) Leave(ctx context.Context, actor, machineID string) (*workflow.W
 	if err != nil {
 		return nil, err
 	}
+	if err := v.p.Supports(ctx, m, metal.NetbootOperations...); err != nil {
+		return nil, err
+	}
 	steps := []workflow.Step{
 		{ID: "revoke", Title: "Withdraw the permission to netboot", Kind: metal.KindRevoke, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
 		metal.Power("off", "Power off", "off"),
