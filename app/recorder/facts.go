@@ -121,66 +121,6 @@ func (f *Facts) copy() Facts {
 	return c
 }
 
-// wire is what the data of records of the network, BMC and agent holds, as far as it tells of the boot.
-type wire struct {
-	MAC       app.MAC   `json:"mac"`
-	MACs      []app.MAC `json:"macs"`
-	Address   string    `json:"address"`
-	Subnet    string    `json:"subnet"`
-	Request   string    `json:"request"`
-	Stage     string    `json:"stage"`
-	Arch      string    `json:"arch"`
-	File      string    `json:"file"`
-	Reason    string    `json:"reason"`
-	Server    string    `json:"server"`
-	Interface string    `json:"interface"`
-	Name      string    `json:"name"`
-	Method    string    `json:"method"`
-	Status    int       `json:"status"`
-	Bytes     int64     `json:"bytes"`
-	Size      int64     `json:"size"`
-	Millis    int64     `json:"millis"`
-	Error     string    `json:"error"`
-	Kind      string    `json:"kind"`
-	Retries   int64     `json:"retries"`
-	BlockSize int       `json:"blockSize"`
-	Action    string    `json:"action"`
-	Phase     string    `json:"phase"`
-	Was       string    `json:"was"`
-	WayOut    string    `json:"wayOut"`
-}
-
-// port is the address of the port that a record tells of.
-func (w *wire) port() app.MAC {
-	m := w.MAC
-	if m == "" && len(w.MACs) > 0 {
-		m = w.MACs[0]
-	}
-	if got, err := app.ParseMAC(string(m)); err == nil {
-		return got
-	}
-	return ""
-}
-
-// networkKind reports the kinds whose data names a port.
-func networkKind(kind string) bool {
-	family, _, _ := strings.Cut(kind, ".")
-	switch family {
-	case "dhcp", "tftp", "http", "ipxe", "ra":
-		return true
-	}
-	return false
-}
-
-// portOf reads the port from a record's data; "" when it names none.
-func portOf(data []byte) app.MAC {
-	var w wire
-	if json.Unmarshal(data, &w) != nil {
-		return ""
-	}
-	return w.port()
-}
-
 // Add learns from one record. Records are added in the order of their ids; one that was added before changes nothing.
 func (f *Facts) Add(r app.Record) {
 	if r.ID != 0 {
@@ -221,7 +161,7 @@ func (f *Facts) begin(at time.Time, powered bool) {
 	if f.Powered && !f.Asked.IsZero() {
 		usual = f.Asked.Sub(f.Began)
 	}
-	*f = Facts{Names: f.Names, Want: f.Want, For: f.Want, Began: at, Powered: powered, Usual: usual, Rival: f.Rival, last: f.last}
+	*f = Facts{Names: f.Names, Want: f.Want, For: f.Want, Began: at, Powered: powered, Usual: usual, last: f.last}
 }
 
 // over reports whether the boot has come to its end.
@@ -287,9 +227,7 @@ func (f *Facts) dhcp(r app.Record, w wire) {
 			f.begin(r.Time, false)
 		}
 		f.seen = r.Time
-		if f.Asked.IsZero() {
-			f.Asked = r.Time
-		}
+		first(&f.Asked, r.Time)
 	}
 	p := f.at(w.port())
 	if p == nil {
@@ -308,8 +246,8 @@ func (f *Facts) dhcp(r app.Record, w wire) {
 	case "dhcp.ack":
 		p.Acked = r.Time
 		p.told(w)
-		if f.Addressed.IsZero() && firmware(w.Stage) {
-			f.Addressed = r.Time
+		if firmware(w.Stage) {
+			first(&f.Addressed, r.Time)
 		}
 		f.ListenOnly, f.Exhausted, f.Refused, f.RivalTook = "", time.Time{}, "", false
 	case "dhcp.proxy":
@@ -399,16 +337,21 @@ func (f *Facts) script(r app.Record, w wire) {
 func (f *Facts) signal(r app.Record, w wire) {
 	switch r.Kind {
 	case "agent.up":
-		if f.Agent.IsZero() {
-			f.Agent = r.Time
-		}
+		first(&f.Agent, r.Time)
 		f.AgentAddr, f.AgentMAC = w.Address, f.portAt(w.Address)
 	case "agent.alarm":
 		f.Alarm = r.Message
 	case "os.alive":
-		f.Alive = r.Time
+		first(&f.Alive, r.Time)
 	case "os.home":
-		f.Home = r.Time
+		first(&f.Home, r.Time)
+	}
+}
+
+// first notes a time that was not noted before.
+func first(to *time.Time, at time.Time) {
+	if to.IsZero() {
+		*to = at
 	}
 }
 

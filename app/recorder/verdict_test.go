@@ -159,7 +159,7 @@ func TestVerdicts(t *testing.T) {
 		{"booting its disk", begin("disk"), 60, recorder.CodeLoading, "wait", "Powered on 60 s ago; the installed system has not been heard yet."},
 		{"no sign of its system", begin("disk").console(20, "grub rescue>"), 1300, recorder.CodeNoSystem, "warn", "its console last said, 1280 s ago: grub rescue>"},
 		{"system alive", begin("disk").rec(50, "os.alive", "", nil), 60, recorder.CodeSystemAlive, "wait", "asked for an address 10 s ago"},
-		{"system called", begin("disk").rec(50, "os.alive", "", nil).rec(70, "os.home", "", nil), 80, recorder.CodeWell, "ok", "All well: the installed system called 70 s after"},
+		{"system called", begin("disk").rec(50, "os.alive", "", nil).rec(70, "os.home", "", nil).rec(78, "os.home", "", nil), 80, recorder.CodeWell, "ok", "All well: the installed system called 70 s after"},
 		{"powered off", begin("ramdisk").power(20, "off"), 30, "", "", ""},
 		{"on when it was on already", (&tape{}).rec(0, "bmc.power", "", m{"action": "on", "phase": "asked", "was": "on"}).rec(1, "bmc.power", "", m{"action": "on", "phase": "done"}), 30, "", "", ""},
 		{"nothing known", &tape{}, 30, "", "", ""},

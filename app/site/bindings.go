@@ -84,17 +84,17 @@ func (s *Site) wireDrivers() {
 		Changed: func(id string) { s.bindings.DriverChanged(id) },
 		Record: func(e app.Event) {
 			if e.Kind != drivers.CommandPower && e.Kind != drivers.CommandBoot { // those are recorded with their times by the verbs' hardware
-				s.bus.Emit(e)
+				s.emit(e)
 			}
 		}})
-	s.bindings = drivers.NewKeeper(drivers.KeeperConfig{Registry: s.registry, Machines: s.db, Record: s.bus.Emit, Log: s.log})
+	s.bindings = drivers.NewKeeper(drivers.KeeperConfig{Registry: s.registry, Machines: s.db, Record: s.emit, Log: s.log})
 }
 
 // bind makes the bindings of a machine that is being enrolled. What is doubtful goes into its audit trail.
 func (s *Site) bind(ctx context.Context, m *app.Machine, own map[string]app.Binding, force bool) error {
 	warnings, err := s.bindings.Bind(ctx, m, own, force)
 	for _, w := range warnings {
-		s.bus.Emit(app.Event{Time: now().UTC(), Kind: "machine.bound", Level: "warn", MachineID: m.ID, Actor: "system", Message: w})
+		s.emit(app.Event{Time: now().UTC(), Kind: "machine.bound", Level: "warn", MachineID: m.ID, Actor: "system", Message: w})
 	}
 	return err
 }
