@@ -77,3 +77,8 @@ func removeNamespace(name string) error {
 	}
 	return nil
 }
+
+// OpenNamespace opens a named namespace, to put a device into it.
+func OpenNamespace(name string) (*os.File, error) {
+	return os.Open(filepath.Join(namedNamespaces, name))
+}

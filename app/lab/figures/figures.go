@@ -59,6 +59,7 @@ var groups = []group{
 	{[]string{"plugin_start_ms", "plugin_invoke_added_ms", "plugin_calls_per_second", "plugin_rss_bytes"}, (*session).plugins},
 	{[]string{"rss_idle_bytes"}, (*session).idle},
 	{[]string{"list_1000_ms", "list_page_1000_ms"}, (*session).lists},
+	{[]string{"storm_200", "storm_200_rss_bytes"}, (*session).storm},
 	{[]string{"dhcp_ratio_dnsmasq"}, (*session).dhcpDnsmasq},
 	{[]string{"dhcp_ratio_kea"}, (*session).dhcpKea},
 	{[]string{"tftp_ratio"}, (*session).tftp},
