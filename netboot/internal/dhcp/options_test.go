@@ -67,9 +67,10 @@ func TestLongOptionsOfTheOperator(t *testing.T) {
 		t.Errorf("%d octets for a client that takes 548: %v", len(rep.Payload), offer.Summary())
 	}
 	r.drain()
-	last := r.records[len(r.records)-1]
-	if !slices.Equal(last.LeftOut, []int{230}) || last.Level != "warn" {
-		t.Errorf("what was left out is recorded as %+v", last)
+	for _, x := range r.records {
+		if short := x.MAC == mac(2); short != slices.Equal(x.LeftOut, []int{230}) || short != (x.Level == "warn") {
+			t.Errorf("what was left out is recorded as %+v", x)
+		}
 	}
 }
 
