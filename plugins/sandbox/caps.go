@@ -56,16 +56,25 @@ func dropAmbient() error {
 }
 
 // dropAll takes every capability from the calling thread and reads back that it has none.
-func dropAll() error {
+func dropAll() error { return dropAllBut() }
+
+// dropAllBut leaves the calling thread the capabilities of the first word, permitted and in force, and reads that back.
+func dropAllBut(keep ...int) error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("dropping ambient capabilities: %w", err)
 	}
-	if err := (capabilities{}).set(); err != nil {
+	var want capabilities
+	for _, n := range keep {
+		want[0].Permitted |= 1 << n
+		want[0].Effective |= 1 << n
+	}
+	// An effective set that setresuid has emptied is filled from what is permitted still.
+	if err := want.set(); err != nil {
 		return err
 	}
 	c, err := threadCapabilities()
-	if err == nil && c != (capabilities{}) {
-		err = fmt.Errorf("capabilities are still there after they were dropped: %+v", c)
+	if err == nil && c != want {
+		err = fmt.Errorf("dropping capabilities left %+v", c)
 	}
 	return err
 }

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,9 +100,9 @@ func TestNoCgroupNoPlugin(t *testing.T) {
 	}
 }
 
-// TestFewTasks runs programs that start threads, each with 32 tasks to have. It needs only a controller that limits them, of
-// whatever version.
-func TestFewTasks(t *testing.T) {
+// pidsCgroup is a cgroup of version 1 with the one controller that limits tasks: as much as many a developer's machine has.
+func pidsCgroup(t *testing.T) string {
+	t.Helper()
 	needRoot(t)
 	dir, err := os.MkdirTemp("/sys/fs/cgroup/pids", "bcdt-sandbox-")
 	if err != nil {
@@ -111,6 +113,34 @@ func TestFewTasks(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return dir
+}
+
+// TestNoForkOutrunsKill kills processes that fill all the tasks they may have, and start another for each that dies: they are
+// killed by their uid, as this cgroup cannot.
+func TestNoForkOutrunsKill(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("left out: the code is for amd64")
+	}
+	dir := pidsCgroup(t)
+	s := open(t, Config{Enabled: true})
+	s.cgroups = &cgroups{dir: dir, pidsMax: 48}
+	bomb := elf([]byte{0xb8, 57, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7}) // l: mov eax, 57; syscall; jmp l
+	l := start(t, s, program(t, "alpha", script(t, bomb)))
+	if err := l.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Cmd.Wait()
+	for wait := newPatience(time.Minute); content(t, l.Facts.Cgroup, "pids.current") != "0"; { // until all are waited for
+		if !wait.more() {
+			t.Fatalf("%s processes are left", content(t, l.Facts.Cgroup, "pids.current"))
+		}
+	}
+}
+
+// TestFewTasks runs programs that start threads, each with 32 tasks to have.
+func TestFewTasks(t *testing.T) {
+	dir := pidsCgroup(t)
 	s := open(t, Config{Enabled: true, Landlock: true})
 	s.cgroups = &cgroups{dir: dir, pidsMax: 32}
 	if got := result[string](t, s, plugin(t, "alpha", "threads")); got != "done" {

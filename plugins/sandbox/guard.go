@@ -7,9 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,7 +35,7 @@ type guardReply struct {
 // guard is the other end: a process that does what it is told on standard input and, when that ends because bcd ended, kills
 // every plugin that is left, with all they started.
 type guard struct {
-	uid     int // the guard's own, of the plugins' block; 0 none
+	killer  *killer // nil where bcd shares its uid with plugins
 	charges map[int]charge
 }
 
@@ -49,7 +47,12 @@ func runGuard(args []string) error {
 	}
 	// What ends bcd must not end its guard first.
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
-	g := guard{uid: uid, charges: map[int]charge{}}
+	g := guard{charges: map[int]charge{}}
+	if uid > 0 {
+		if g.killer, err = startKiller(uid); err != nil {
+			return err
+		}
+	}
 	served := g.serve(os.Stdin, os.Stdout)
 	return errors.Join(served, g.killAll())
 }
@@ -122,58 +125,13 @@ func (g *guard) kill(c charge) error {
 // signal sends SIGKILL: to all there is of an own uid, or else to the process group.
 func (g *guard) signal(c charge) error {
 	switch {
-	case c.Own && c.UID > 0 && g.uid > 0:
-		return asUID(g.uid, c.UID, func() error { return unix.Kill(-1, unix.SIGKILL) })
+	case c.Own && c.UID > 0 && g.killer != nil:
+		return g.killer.kill(c.UID, -1)
 	case c.Group <= 1: // not started; and -1 would mean everybody
 		return nil
-	case c.UID > 0 && g.uid > 0:
-		return asUID(g.uid, c.UID, func() error { return unix.Kill(-c.Group, unix.SIGKILL) })
+	case c.UID > 0 && g.killer != nil:
+		return g.killer.kill(c.UID, -c.Group)
 	default:
-		err := unix.Kill(-c.Group, unix.SIGKILL)
-		if errors.Is(err, unix.ESRCH) {
-			return nil
-		}
-		return err
+		return ignoreNobody(unix.Kill(-c.Group, unix.SIGKILL))
 	}
-}
-
-// asUID calls kill on a thread of its own that acts for uid with no capability, so that it reaches the processes of that uid
-// and no others, whatever it asks for. The thread's real and saved uid are the guard's, which makes it deaf to that uid's
-// signals. Finding nobody to kill is no error.
-func asUID(own, uid int, kill func() error) error {
-	done := make(chan error)
-	go func() { // ends with its thread, which is locked and not given back
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			// The first thread does not end, and its uids are the process's to others: it is held while another is used.
-			done <- asUID(own, uid, kill)
-			runtime.UnlockOSThread()
-			return
-		}
-		if err := becomeUID(own, uid); err != nil {
-			done <- err
-			return
-		}
-		err := kill()
-		if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EPERM) {
-			err = nil
-		}
-		done <- err
-	}()
-	return <-done
-}
-
-// becomeUID changes the calling thread alone, by the system call itself: libc and Go would change every thread. What it did
-// is read back, since a kill(-1) with root's powers ends the machine.
-func becomeUID(own, uid int) error {
-	if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(own), uintptr(uid), uintptr(own)); errno != 0 {
-		return fmt.Errorf("taking uid %d: %w", uid, errno)
-	}
-	if err := dropAll(); err != nil {
-		return err
-	}
-	if r, e, s := unix.Getresuid(); r != own || e != uid || s != own || own <= 0 || uid <= 0 {
-		return fmt.Errorf("taking uid %d left %d, %d and %d", uid, r, e, s)
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -197,14 +198,21 @@ func TestGuardReachesOneUIDOnly(t *testing.T) {
 	}
 }
 
-// TestFirstThreadKeepsItsUID kills from many goroutines, some of which the first thread would run: its uid is what other
-// processes see, and another bcd's guard would kill by.
+// TestFirstThreadKeepsItsUID makes many killers, some of which the first thread would run: its uid is what other processes see,
+// and another bcd's guard would kill by.
 func TestFirstThreadKeepsItsUID(t *testing.T) {
 	needRoot(t)
 	const n = 50
 	done := make(chan error)
 	for range n {
-		go func() { done <- asUID(lastUID-1, lastUID-2, func() error { return nil }) }()
+		go func() {
+			k, err := startKiller(lastUID - 1)
+			if err == nil {
+				err = errors.Join(k.kill(lastUID-2, -1), k.kill(lastUID-3, -1))
+				k.stop()
+			}
+			done <- err
+		}()
 	}
 	for range n {
 		if err := <-done; err != nil {
@@ -213,6 +221,29 @@ func TestFirstThreadKeepsItsUID(t *testing.T) {
 	}
 	if uid, err := owner("/proc/self"); uid != 0 || err != nil {
 		t.Errorf("the process has uid %d: %v", uid, err)
+	}
+}
+
+// TestKillerIsNobody has it refuse to act as root, and end nobody under a uid that nobody has.
+func TestKillerIsNobody(t *testing.T) {
+	needRoot(t)
+	k, err := startKiller(lastUID - 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.stop()
+	for _, uid := range []int{0, -1} {
+		if err := k.kill(uid, os.Getppid()); err == nil {
+			t.Errorf("it acted as %d", uid)
+		}
+	}
+	for _, pid := range []int{-1, os.Getppid(), 1} {
+		if err := k.kill(lastUID-2, pid); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := startKiller(0); err == nil {
+		t.Error("it took root's uid for its own")
 	}
 }
 

@@ -232,6 +232,38 @@ func TestGuestLeaf(t *testing.T) {
 	}
 }
 
+// TestGuestUnit is bcd as systemd 252 starts it: under its account, with the unit's capabilities, in the cgroup that was given
+// to the account.
+func TestGuestUnit(t *testing.T) {
+	dir := service(t, "unit")
+	for _, f := range []string{".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"} {
+		if err := os.Chown(filepath.Join(dir, f), bcdUID, bcdUID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attr := asUnit(unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL, unix.CAP_CHOWN)
+	in := inCgroup(t, dir)
+	attr.UseCgroupFD, attr.CgroupFD = true, in.CgroupFD
+	cfg := Config{Enabled: true, Landlock: true, Cgroup: dir + "/plugins", MemoryMax: 256 << 20, PidsMax: 64}
+	bcd, out := startHost(t, cfg, &exec.Cmd{Dir: unitDir(t), SysProcAttr: attr}, "family")
+	var pids []int
+	if err := out.Decode(&pids); err != nil {
+		t.Fatal(err)
+	}
+	w := watch(t, pids)
+	own := dir + "/plugins/bcx-alpha"
+	if got := strings.Fields(content(t, own, "cgroup.procs")); len(got) != 4 || content(t, own, "pids.max") != "64" {
+		t.Errorf("in the plugin's cgroup are %v", got)
+	}
+	if uid, err := owner("/proc/" + strconv.Itoa(pids[0])); uid < firstUID || err != nil {
+		t.Errorf("it has uid %d: %v", uid, err)
+	}
+	if err := bcd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(t)
+}
+
 // TestGuestDiesByCgroup kills bcd: under an account that plugins share, where no uid can be killed by, the cgroup's are.
 func TestGuestDiesByCgroup(t *testing.T) {
 	dir := service(t, "dies")

@@ -49,8 +49,14 @@ type selfFacts struct {
 	Death              int
 }
 
+// death is the first thread's death signal, read while nothing but that thread runs Go code: the others have none.
+var death = func() (sig int) {
+	_ = unix.Prctl(unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&sig)), 0, 0, 0) // 0 fails the tests
+	return sig
+}()
+
 func lookAtSelf() (selfFacts, error) {
-	f := selfFacts{Env: os.Environ(), Args: os.Args, PPid: os.Getppid(), Group: unix.Getpgrp(), Status: map[string]string{}}
+	f := selfFacts{Death: death, Env: os.Environ(), Args: os.Args, PPid: os.Getppid(), Group: unix.Getpgrp(), Status: map[string]string{}}
 	ru, eu, su := unix.Getresuid()
 	rg, eg, sg := unix.Getresgid()
 	f.UIDs, f.GIDs = []int{ru, eu, su}, []int{rg, eg, sg}
@@ -62,10 +68,6 @@ func lookAtSelf() (selfFacts, error) {
 	for line := range strings.Lines(string(status)) {
 		k, v, _ := strings.Cut(line, ":")
 		f.Status[k] = strings.TrimSpace(v)
-	}
-	runtime.LockOSThread()
-	if err := unix.Prctl(unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&f.Death)), 0, 0, 0); err != nil {
-		return f, err
 	}
 	entries, err5 := os.ReadDir("/proc/self/fd")
 	for _, e := range entries {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -134,6 +135,46 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(e)
+}
+
+// TestAtOnce starts and kills plugins side by side.
+func TestAtOnce(t *testing.T) {
+	needRoot(t)
+	s := open(t, Config{Enabled: true, Landlock: true})
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	var wg sync.WaitGroup
+	seen := make(chan int, len(names))
+	for _, name := range names {
+		p := plugin(t, name, "wait")
+		p.Names = names
+		wg.Go(func() {
+			r, err := s.Prepare(t.Context(), p)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			seen <- r.Facts.UID
+			if err := r.Start(); err != nil {
+				t.Error(err)
+			}
+			if err := r.Kill(); err != nil {
+				t.Error(err)
+			}
+			_ = r.Cmd.Wait()
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	close(seen)
+	given := map[int]bool{}
+	for uid := range seen {
+		given[uid] = true
+	}
+	if len(given) != len(names) {
+		t.Errorf("%d plugins had %d uids", len(names), len(given))
+	}
 }
 
 // TestSquatter has a plugin hold the names of others' uids: they start all the same.
