@@ -63,6 +63,7 @@ type Machine struct {
 	Ramdisk  map[string]string  `json:"ramdiskLabels,omitempty"` // what the ramdisk that it ran last advertised
 	UUID     UUID               `json:"productUuid,omitempty"`
 	Serial   string             `json:"serial,omitempty"`
+	Sources  map[string]string  `json:"sources,omitempty"` // by member, who said it: "ramdisk", or the driver of its BMC
 	Vendor   string             `json:"vendor,omitempty"`
 	Model    string             `json:"model,omitempty"`
 	NICs     []NIC              `json:"nics,omitempty"`
@@ -85,6 +86,14 @@ type Machine struct {
 	Version    int64     `json:"version"`              // raised by every update
 	Created    time.Time `json:"created"`
 	Updated    time.Time `json:"updated"`
+}
+
+// From notes who said what a member holds.
+func (m *Machine) From(member, source string) {
+	if m.Sources == nil {
+		m.Sources = map[string]string{}
+	}
+	m.Sources[member] = source
 }
 
 // NIC is one network port of a machine, found by enrolment input, netboot or inventory.

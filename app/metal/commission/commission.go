@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/drivers"
 	"github.com/better-compute/bcd/app/metal"
 	"github.com/better-compute/bcd/app/metal/baseline"
 	"github.com/better-compute/bcd/app/workflow"
@@ -28,6 +29,7 @@ type Verbs struct {
 func New(p *metal.Ports) *Verbs {
 	v := &Verbs{p, baseline.New(p)}
 	p.Flows.Register(workflow.Kind{Name: kindSave, Budget: metal.BMCCall, Run: v.save})
+	p.Flows.Register(workflow.Kind{Name: kindInspect, Budget: metal.BMCCall, Run: v.inspect})
 	p.Flows.RegisterVerb(workflow.Verb{
 		Name: Verb, Version: 1,
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
@@ -92,7 +94,7 @@ func (v *Verbs) plan(ctx context.Context, m *app.Machine) ([]workflow.Step, erro
 	steps = append(steps,
 		metal.OnAgent("inventory", "Take the inventory", agentv1.KindInventory, nil),
 		workflow.Step{ID: "save", Title: "Store the inventory", Kind: kindSave, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true})
-	return append(slices.Concat(steps, after, own),
+	return append(slices.Concat(steps, v.outOfBand(ctx, m), after, own),
 		workflow.Step{ID: "revoke", Title: "Withdraw the permission to netboot", Kind: metal.KindRevoke, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
 		metal.Power("off-again", "Power off", "off"),
 	), nil
@@ -128,10 +130,22 @@ func Apply(m *app.Machine, inv *agentv1.Inventory) error {
 		return app.Errorf(app.Conflict, "another-machine", "the machine that answered has UUID %s, %s is enrolled with %s", u, m.Name, m.UUID).
 			Do("check which BMC belongs to which machine")
 	}
-	if u != "" {
-		m.UUID = u
+	for _, f := range []struct {
+		name string
+		at   *string
+		says string
+	}{
+		{"vendor", &m.Vendor, metal.Clip(inv.System.Manufacturer)}, {"model", &m.Model, metal.Clip(inv.System.Product)},
+		{"serial", &m.Serial, app.CleanSerial(metal.Clip(inv.System.Serial))}, {"productUuid", (*string)(&m.UUID), string(u)},
+	} {
+		switch source := m.Sources[f.name]; {
+		case f.says != "":
+			*f.at = f.says
+			m.From(f.name, drivers.IDRamdisk)
+		case f.name != "productUuid" && (source == "" || source == drivers.IDRamdisk): // what its BMC said stays
+			*f.at = ""
+		}
 	}
-	m.Vendor, m.Model, m.Serial = metal.Clip(inv.System.Manufacturer), metal.Clip(inv.System.Product), app.CleanSerial(metal.Clip(inv.System.Serial))
 	m.Firmware = app.FirmwareBIOS
 	if inv.Firmware == string(app.FirmwareUEFI) {
 		m.Firmware = app.FirmwareUEFI

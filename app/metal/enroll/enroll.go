@@ -148,6 +148,11 @@ func (v *Verbs) probe(ctx context.Context, m *app.Machine) error {
 	if err == nil && m.UUID == "" {
 		m.UUID = u
 	}
+	for member, v := range map[string]string{"vendor": m.Vendor, "model": m.Model, "serial": m.Serial, "productUuid": string(u)} {
+		if v != "" {
+			m.From(member, m.BMC.Driver)
+		}
+	}
 	if u != "" && !m.UUID.Same(u) {
 		return app.Errorf(app.Conflict, "another-machine", "the BMC says its machine has UUID %s, %s was given", u, m.UUID).
 			At("productUuid").Do("check the BMC's address")
