@@ -179,6 +179,9 @@ func (s *confiner) facts(r *run) Facts {
 	f := Facts{UID: r.identity.uid, Privileged: r.identity.privileged, Cgroup: r.cgroup}
 	if !r.identity.privileged {
 		f.Missing = s.State()
+		if s.capable && r.identity.same {
+			f.Missing = append(f.Missing, "it runs under bcd's own account, which user in [plugins] names")
+		}
 		f.Confined = r.order.confine && filterArch[runtime.GOARCH] != 0
 	} else if r.identity.uid != 0 {
 		f.Missing = []string{"it does not run as root, which privileged asks for: bcd lacks CAP_SETUID, CAP_SETGID, CAP_KILL or CAP_CHOWN"}
@@ -235,6 +238,7 @@ func (r *run) handOver() error {
 	if r.identity.same {
 		return nil
 	}
+	r.handed = true
 	gid, mode := r.identity.gid, fs.FileMode(0o700)
 	if !r.sandbox.override {
 		gid, mode = os.Getgid(), 0o770

@@ -95,8 +95,12 @@ func (g *guard) do(r guardRequest) error {
 	return nil
 }
 
+// killAll signals every plugin before it waits for any.
 func (g *guard) killAll() error {
 	var errs []error
+	for _, c := range g.charges {
+		errs = append(errs, g.signal(c))
+	}
 	for _, c := range g.charges {
 		errs = append(errs, g.kill(c))
 	}
@@ -105,16 +109,14 @@ func (g *guard) killAll() error {
 
 // kill ends everything of a plugin and sees it gone. A process that has died but was not waited for is gone.
 func (g *guard) kill(c charge) error {
-	if err := killCgroup(c.Cgroup); err != nil {
-		return err
-	}
+	err := killCgroup(c.Cgroup)
 	for wait := newPatience(killPatience); ; {
 		if err := g.signal(c); err != nil {
 			return fmt.Errorf("killing plugin %s: %w", c.Name, err)
 		}
-		left, err := living(procRoot, c)
-		if err != nil || len(left) == 0 {
-			return err
+		left, err1 := living(procRoot, c)
+		if err1 != nil || len(left) == 0 {
+			return errors.Join(err, err1)
 		}
 		if !wait.more() {
 			return fmt.Errorf("processes %v of plugin %s do not end: they hang in the kernel", left, c.Name)

@@ -25,6 +25,9 @@ func TestInside(t *testing.T) {
 	if uid < firstUID || uid > lastUID || !slices.Equal(f.UIDs, []int{uid, uid, uid}) || !slices.Equal(f.GIDs, []int{uid, uid, uid}) || len(f.Groups) != 0 {
 		t.Errorf("uids %v, gids %v, groups %v; uid %d was given", f.UIDs, f.GIDs, f.Groups, uid)
 	}
+	if lack := s.State(); landlockVersion() > 0 && len(lack) != 0 || len(l.Facts.Missing) != len(lack) {
+		t.Errorf("state %q, facts %q", lack, l.Facts.Missing)
+	}
 	if !slices.Equal(f.Env, p.Env) {
 		t.Errorf("the environment is %q", f.Env)
 	}

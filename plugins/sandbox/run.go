@@ -55,7 +55,6 @@ func (r *run) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.command()
-	r.handed = true
 	if err := r.handOver(); err != nil {
 		return err
 	}
@@ -186,7 +185,7 @@ func (r *run) close() error {
 	if r.forking {
 		r.sandbox.forker.release()
 	}
-	if r.handed && !r.identity.same {
+	if r.handed {
 		errs = append(errs, takeBack(r.plugin.SocketDir))
 	}
 	return errors.Join(append(errs, r.identity.claim.release())...)
