@@ -146,12 +146,15 @@ func (s *Site) pluginHealth(confined sandbox.Sandbox) health.Check {
 		warn := func(code, level, wayOut, format string, args ...any) {
 			out = append(out, health.Warning{Code: code, Level: level, Message: fmt.Sprintf(format, args...), WayOut: wayOut})
 		}
-		for _, p := range s.plugins.List() {
+		all := s.plugins.List()
+		for _, p := range all {
 			switch {
 			case p.State == host.Refused:
 				warn("plugin-refused", "error", "mend its file, its pin or the configuration on the host, then run bcd plugin pin "+p.Name, "the plugin %s is not run: %s", p.Name, p.Reason)
 			case p.State == host.BackOff:
 				warn("plugin-down", "error", "look at its log with bcd plugin logs "+p.Name, "the plugin %s is down and is started again: %s", p.Name, p.Reason)
+			case p.State == host.Running && !p.Serving && p.Bundled: // a site without such machines can do without
+				warn("plugin-cannot-work", "info", `give it what it needs, or write builtin = "" below [plugins] in config.toml`, "the plugin %s, which is inside bcd, cannot work: %s", p.Name, p.Message)
 			case p.State == host.Running && !p.Serving:
 				warn("plugin-cannot-work", "warn", "give it what it needs: it is asked again every few seconds", "the plugin %s cannot work: %s", p.Name, p.Message)
 			}
@@ -162,8 +165,11 @@ func (s *Site) pluginHealth(confined sandbox.Sandbox) health.Check {
 		for _, i := range s.plugins.Issues() {
 			warn("pins", "warn", "correct the file pins in the plugins directory, then send bcd a SIGHUP", "%s", i)
 		}
+		if len(all) == 0 {
+			return out, nil // then nothing has to be confined
+		}
 		for _, lack := range confined.State() {
-			warn("sandbox", "warn", "see the plugins section of the documentation for what the service needs", "plugins are confined less than they could be: %s", lack)
+			warn("sandbox", "warn", "run bcd by the unit that bcd install writes, and turn on what config.toml turns off below [plugins]", "plugins are confined less than they could be: %s", lack)
 		}
 		return out, nil
 	}

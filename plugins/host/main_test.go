@@ -257,7 +257,7 @@ func (b *bench) start() *bench {
 func (b *bench) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.finished = make(chan error, 1)
-	go func() { b.finished <- b.Host.Run(ctx) }()
+	go func() { b.finished <- b.Run(ctx) }()
 	once := sync.OnceFunc(func() {
 		cancel()
 		if err := <-b.finished; err != nil {
