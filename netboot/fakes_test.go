@@ -130,6 +130,9 @@ func (p *fakePort) BootData(_ context.Context, key string) ([]byte, error) {
 	return []byte("070701"), nil
 }
 
+// patience bounds waits for what must come: a loaded machine is slow, and only a test that fails waits so long.
+const patience = time.Minute
+
 // events collects what was recorded and wakes whoever waits for a kind.
 type events struct {
 	mu   sync.Mutex

@@ -59,7 +59,7 @@ func run(t *testing.T, name string, args ...string) string {
 
 // client runs a program in the client's namespace.
 func (w *wire) client(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", w.cli, name}, args...)...).CombinedOutput()
 	return string(out), err
@@ -110,7 +110,7 @@ func (w *wire) serve(store *memStore, port *fakePort, change ...func(*Config)) (
 			w.t.Error(err)
 		}
 	})
-	e.wait(w.t, "netboot.interface", 5*time.Second, kind("netboot.interface"))
+	e.wait(w.t, "netboot.interface", patience, kind("netboot.interface"))
 	return s, e
 }
 
@@ -131,7 +131,7 @@ func TestUdhcpcGetsAnAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, flags := range [][]string{nil, {"-B"}} {
-		out, err := w.client("udhcpc", append([]string{"-i", "cli0", "-n", "-q", "-f", "-s", script, "-t", "4", "-T", "1"}, flags...)...)
+		out, err := w.client("udhcpc", append([]string{"-i", "cli0", "-n", "-q", "-f", "-s", script, "-t", "30", "-T", "1"}, flags...)...)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -141,7 +141,7 @@ func TestUdhcpcGetsAnAddress(t *testing.T) {
 			}
 		}
 	}
-	e.wait(t, "dhcp.ack", time.Second, kind("dhcp.ack"))
+	e.wait(t, "dhcp.ack", patience, kind("dhcp.ack"))
 }
 
 func TestDhclientGetsAndReleasesAnAddress(t *testing.T) {
@@ -165,7 +165,7 @@ func TestDhclientGetsAndReleasesAnAddress(t *testing.T) {
 	if out, err := w.client("dhclient", append([]string{"-r"}, args...)...); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	e.wait(t, "dhcp.release", 5*time.Second, kind("dhcp.release"))
+	e.wait(t, "dhcp.release", patience, kind("dhcp.release"))
 }
 
 func TestListenModeAnswersNothing(t *testing.T) {
@@ -180,10 +180,10 @@ func TestListenModeAnswersNothing(t *testing.T) {
 	sub := labSubnet("srv0", "full")
 	_ = store.PutSubnet(t.Context(), &sub)
 	s.SubnetsChanged()
-	e.wait(t, "of full service", 5*time.Second, func(x app.Event) bool {
+	e.wait(t, "of full service", patience, func(x app.Event) bool {
 		return x.Kind == "netboot.interface" && strings.Contains(x.Message, "are answered")
 	})
-	if out, err := w.client("udhcpc", "-i", "cli0", "-n", "-q", "-f", "-s", "/bin/true", "-t", "4", "-T", "1"); err != nil {
+	if out, err := w.client("udhcpc", "-i", "cli0", "-n", "-q", "-f", "-s", "/bin/true", "-t", "30", "-T", "1"); err != nil {
 		t.Fatalf("no address after the subnet was turned on: %v\n%s", err, out)
 	}
 }
@@ -221,7 +221,7 @@ func TestForeignFileClients(t *testing.T) {
 	check("tftp-hpa", log, err)
 	log, err = w.client("curl", "-sS", "--max-redirs", "0", "-f", "-o", out, "http://10.77.0.1:8080/boot/kernel")
 	check("curl", log, err)
-	e.wait(t, "http.get", time.Second, kind("http.get"))
+	e.wait(t, "http.get", patience, kind("http.get"))
 	if log, err = w.client("curl", "-sS", "http://10.77.0.1:8080/phone-home/s3cret"); log != "/phone-home/s3cret" {
 		t.Errorf("handler: %v %q", err, log)
 	}
@@ -271,14 +271,14 @@ func TestInterfaceThatAppearsLaterIsTakenUp(t *testing.T) {
 	run(t, "ip", "-n", w.srv, "link", "set", "other0", "down")
 	run(t, "ip", "-n", w.srv, "link", "set", "other0", "name", "srv0")
 	run(t, "ip", "-n", w.srv, "link", "set", "srv0", "up") // no carrier: the other end is down
-	e.wait(t, "of full service", 10*time.Second, func(x app.Event) bool {
+	e.wait(t, "of full service", patience, func(x app.Event) bool {
 		return x.Kind == "netboot.interface" && strings.Contains(x.Message, "are answered")
 	})
 	if st := s.Status(); !st[0].Present || st[0].Carrier {
 		t.Errorf("status without carrier: %+v", st)
 	}
 	w.up()
-	if out, err := w.client("udhcpc", "-i", "cli0", "-n", "-q", "-f", "-s", "/bin/true", "-t", "5", "-T", "1"); err != nil {
+	if out, err := w.client("udhcpc", "-i", "cli0", "-n", "-q", "-f", "-s", "/bin/true", "-t", "30", "-T", "1"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
@@ -289,11 +289,11 @@ func TestRouterAdvertisementGivesLinuxNothing(t *testing.T) {
 	_, e := w.serve(newMemStore(labSubnet("srv0", "full")), port)
 	run(t, "ip", "netns", "exec", w.cli, "sysctl", "-qw", "net.ipv6.conf.cli0.accept_ra=2")
 	w.up() // the kernel solicits routers once its link-local address is ready
-	e.wait(t, "ra.sent", 15*time.Second, kind("ra.sent"))
+	e.wait(t, "ra.sent", patience, kind("ra.sent"))
 	heard := func() bool {
 		return !strings.Contains(run(t, "ip", "netns", "exec", w.cli, "sh", "-c", "grep '^Icmp6InRouterAdvertisements' /proc/net/snmp6"), "\t0\n")
 	}
-	for deadline := time.Now().Add(5 * time.Second); !heard(); {
+	for deadline := time.Now().Add(patience); !heard(); {
 		if time.Now().After(deadline) {
 			t.Fatal("the kernel counted no router advertisement")
 		}
@@ -321,7 +321,7 @@ func TestNoRouterAdvertisementForOthers(t *testing.T) {
 		return false
 	}
 	for !sent("Icmp6OutRouterSolicits") {
-		if time.Since(before) > 15*time.Second {
+		if time.Since(before) > patience {
 			t.Fatal("the kernel sent no solicitation")
 		}
 	}

@@ -40,11 +40,7 @@ func local(t *testing.T, port *fakePort) (*Server, *events, string) {
 			t.Error(err)
 		}
 	})
-	for deadline := time.Now().Add(5 * time.Second); s.HTTPAddr() == nil; {
-		if time.Now().After(deadline) {
-			t.Fatal("the HTTP listener did not open")
-		}
-	}
+	<-s.Ready()
 	return s, e, "http://" + s.HTTPAddr().String()
 }
 
@@ -81,7 +77,7 @@ func TestScriptForEachState(t *testing.T) {
 				t.Errorf("the kernel's address is not the one that the client reached us at:\n%s", body)
 			}
 		}
-		if x := e.wait(t, "ipxe.script", time.Second, kind("ipxe.script")); x.MachineID != "m-1" {
+		if x := e.wait(t, "ipxe.script", patience, kind("ipxe.script")); x.MachineID != "m-1" {
 			t.Errorf("recorded without the machine: %+v", x)
 		}
 	}
@@ -129,7 +125,7 @@ func TestFieldsThatBreakTheScriptMakeItWait(t *testing.T) {
 	if _, body := get(t, base+"/boot/script?mac=00-00-5e-00-53-01"); strings.Contains(body, "evil") {
 		t.Errorf("injected:\n%s", body)
 	}
-	if x := e.wait(t, "ipxe.script", time.Second, kind("ipxe.script")); x.Level != "error" || !strings.Contains(string(x.Data), "control character") {
+	if x := e.wait(t, "ipxe.script", patience, kind("ipxe.script")); x.Level != "error" || !strings.Contains(string(x.Data), "control character") {
 		t.Errorf("recorded %+v %s", x, x.Data)
 	}
 }
@@ -242,7 +238,7 @@ func TestDiscoveriesAreReported(t *testing.T) {
 	if len(port.found) != 1 || port.found[0].MAC != "00:00:5e:00:53:09" || port.found[0].Arch != "x64" {
 		t.Errorf("discovered %+v", port.found)
 	}
-	if x := e.wait(t, "dhcp.offer", time.Second, kind("dhcp.offer")); x.MachineID != "m-1" || !json.Valid(x.Data) {
+	if x := e.wait(t, "dhcp.offer", patience, kind("dhcp.offer")); x.MachineID != "m-1" || !json.Valid(x.Data) {
 		t.Errorf("recorded %+v", x)
 	}
 }

@@ -98,9 +98,11 @@ func (f *fixture) raw(t *testing.T, method, target string, headers ...string) (*
 	defer func() { _ = c.Close() }()
 	_, err = fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: bcd\r\nConnection: close\r\n%s\r\n", method, target, strings.Join(append(headers, ""), "\r\n"))
 	must(t, err)
-	resp, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: method})
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, &http.Request{Method: method})
 	must(t, err)
 	b, _ := io.ReadAll(resp.Body)
+	_, _ = io.Copy(io.Discard, in) // the server hangs up after it made its record
 	return resp, string(b)
 }
 

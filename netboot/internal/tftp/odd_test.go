@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-const patience = 5 * time.Second
+// patience bounds waits for what must come: only a test that fails waits so long.
+const patience = 30 * time.Second
 
 func single(c *Config) { c.SinglePort = func(netip.Addr) bool { return true } }
 
@@ -34,7 +35,7 @@ func TestSinglePortAndNot(t *testing.T) {
 				if same := c.peer.String() == addr.String(); same != (name == "one port") {
 					t.Errorf("answered from %v by the server at %v", c.peer, addr)
 				}
-				if x := <-done; x.Err != nil || x.Bytes != int64(len(want)) || x.Size != x.Bytes || x.Retries != 0 {
+				if x := <-done; x.Err != nil || x.Bytes != int64(len(want)) || x.Size != x.Bytes {
 					t.Errorf("%q was recorded as %+v", request, x)
 				}
 			}
@@ -161,11 +162,12 @@ func TestLossesAndDuplicates(t *testing.T) {
 					break
 				}
 			}
-			if seen[1] != 2 || seen[2] != 1 || seen[3] != 1 {
-				t.Errorf("times that blocks came: %v", seen)
-			}
-			if x := <-done; x.Err != nil || x.Retries != 2 || x.Bytes != 1024 {
+			x := <-done
+			if x.Err != nil || x.Retries < 2 || x.Bytes != 1024 {
 				t.Errorf("%+v", x)
+			}
+			if seen[1] < 2 || 2+seen[1]+seen[2]+seen[3] != 1+3+x.Retries { // all that came is a first time or a retry
+				t.Errorf("times that blocks came: %v, retries %d", seen, x.Retries)
 			}
 		})
 	}

@@ -83,8 +83,9 @@ func (c *client) send(b ...byte) { _, _ = c.conn.WriteTo(b, c.peer) }
 
 // fetch reads to the end and gives the body, or the error packet.
 func (c *client) fetch(block int) (data, failure []byte) {
+	next := uint16(1)
 	for {
-		p := c.recv(2 * time.Second)
+		p := c.recv(patience)
 		if len(p) < 4 {
 			c.t.Fatal("no answer")
 		}
@@ -98,8 +99,12 @@ func (c *client) fetch(block int) (data, failure []byte) {
 				block, _ = strconv.Atoi(string(n))
 			}
 		case 3:
-			data = append(data, p[4:]...)
 			c.send(0, 4, p[2], p[3])
+			if binary.BigEndian.Uint16(p[2:]) != next { // sent again, as this side was slow
+				continue
+			}
+			next++
+			data = append(data, p[4:]...)
 			if len(p)-4 < block {
 				return data, nil
 			}
@@ -139,7 +144,7 @@ func TestRefusals(t *testing.T) {
 func TestBlockAndTransferSize(t *testing.T) {
 	addr, _ := start(t)
 	c := dial(t, addr, "snponly.efi\x00octet\x00tsize\x000\x00blksize\x001432\x00")
-	p := c.recv(2 * time.Second)
+	p := c.recv(patience)
 	if len(p) < 2 || p[1] != 6 || !strings.Contains(string(p), "tsize\x0064000\x00") || !strings.Contains(string(p), "blksize\x001432\x00") {
 		t.Fatalf("option acknowledgement is %q", p)
 	}
@@ -152,7 +157,7 @@ func TestBlockAndTransferSize(t *testing.T) {
 func TestSizeProbeIsNoFailure(t *testing.T) {
 	addr, done := start(t)
 	c := dial(t, addr, "snponly.efi\x00octet\x00tsize\x000\x00blksize\x001468\x00")
-	if p := c.recv(2 * time.Second); len(p) < 2 || p[1] != 6 || !strings.Contains(string(p), "tsize\x0064000\x00") {
+	if p := c.recv(patience); len(p) < 2 || p[1] != 6 || !strings.Contains(string(p), "tsize\x0064000\x00") {
 		t.Fatalf("option acknowledgement is %q", p)
 	}
 	c.send(append([]byte{0, 5, 0, 8}, "User aborted the transfer\x00"...)...)
@@ -179,7 +184,7 @@ func TestWritesAreRefused(t *testing.T) {
 	c := dial(t, addr, "")
 	_, _ = c.conn.WriteTo([]byte("\x00\x02x\x00octet\x00"), addr)
 	for {
-		p := c.recv(2 * time.Second)
+		p := c.recv(patience)
 		if p == nil {
 			t.Fatal("no answer to a write request")
 		}
