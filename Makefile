@@ -11,21 +11,26 @@ RAMDISK := images/ramdisk/embed/dist
 APT_BUILD := ipxe zstd ca-certificates
 APT_IMAGE := mmdebstrap fdisk e2fsprogs mtools dosfstools grub-pc-bin grub-efi-amd64-bin grub-common zstd
 APT_LAB   := qemu-system-x86 qemu-utils ovmf iproute2
-APT_TEST  := gcc libc6-dev udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay dnsmasq-base kea-dhcp4-server kea-admin tftpd-hpa tcpdump atftp tftp-hpa curl nginx-light iputils-ping python3-sushy chromium kmod xz-utils gdisk mount procps ipmitool openipmi
+APT_TEST  := gcc libc6-dev udhcpc isc-dhcp-client isc-dhcp-relay isc-dhcp-server dhcpcd-base dnsmasq-base kea-dhcp4-server kea-admin tftpd-hpa tcpdump atftp tftp-hpa curl nginx-light iputils-ping python3-sushy chromium kmod xz-utils gdisk mount procps ipmitool openipmi
 
 .PHONY: help setup setup-test build ramdisk image lab test test-guests figures generate check-generated lint fuzz clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
+# Installs the packages that are missing. Some bring servers that the tests run themselves, in namespaces of their own: none
+# of them is started or enabled on this machine.
 define apt
 	@missing=; for p in $(1); do dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null | grep -qx installed || missing="$$missing $$p"; done; \
-	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" = 0 ]; then \
-	    echo "installing:$$missing"; \
-	    apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing </dev/null >/dev/null; \
-	  else echo "these Debian packages are missing; as root: apt-get install --no-install-recommends$$missing" >&2; exit 1; fi; \
-	fi
+	[ -n "$$missing" ] || exit 0; \
+	if [ "$$(id -u)" != 0 ]; then echo "these Debian packages are missing; as root: apt-get install --no-install-recommends$$missing" >&2; exit 1; fi; \
+	echo "installing:$$missing"; \
+	policy=/usr/sbin/policy-rc.d; made=; \
+	if [ ! -e $$policy ]; then printf '#!/bin/sh\nexit 101\n' >$$policy; chmod 755 $$policy; made=1; fi; \
+	failed=0; { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing </dev/null >/dev/null; } || failed=1; \
+	[ -z "$$made" ] || rm -f $$policy; \
+	if command -v systemctl >/dev/null; then for p in $$missing; do systemctl -q disable "$${p%-light}" 2>/dev/null || :; done; fi; \
+	exit $$failed
 endef
 
 setup: ## install what building and the lab need (as root; else it is named)
