@@ -110,7 +110,15 @@ func TestCommandsAgainstTheRealAPI(t *testing.T) {
 	if err := json.Unmarshal([]byte(s.must("", "subnet", "list", "--json")), &subnets); err != nil || len(subnets.Items) != 1 {
 		t.Fatalf("subnets %+v, %v", subnets, err)
 	}
-	s.must("", "subnet", "mode", subnets.Items[0].ID, "full")
+	s.must("", "subnet", "set", subnets.Items[0].ID, "--cidr", "192.0.2.0/24", "--poolStart", "192.0.2.100", "--poolEnd", "192.0.2.199", "--routes", "198.51.100.0/24=192.0.2.254",
+		"--options", "26=uint16:9000", "--options", "224=text:rack 1", "--tftpSinglePort")
+	s.must("", "subnet", "reserve", subnets.Items[0].ID, "00-00-5e-00-53-01", "192.0.2.9", "--note", "printer")
+	if out := s.must("", "subnet", "list", "--json"); !strings.Contains(out, "26=uint16:9000") || !strings.Contains(out, "198.51.100.0/24=192.0.2.254") || !strings.Contains(out, `"printer"`) {
+		t.Errorf("the subnet is %s", out)
+	}
+	s.must("", "subnet", "unreserve", subnets.Items[0].ID, "00:00:5e:00:53:01")
+	s.must("", "subnet", "mode", subnets.Items[0].ID, "proxy")
+	s.must("", "subnet", "mode", subnets.Items[0].ID, "full", "--despiteRival")
 	s.must("", "subnet", "mode", subnets.Items[0].ID, "off")
 	s.must("", "subnet", "delete", subnets.Items[0].ID)
 	s.must("a new long password\n", "user", "add", "bob", "--role", "viewer")
