@@ -18,13 +18,15 @@ type Profile struct {
 	Description string             `json:"description,omitempty"`
 	Drivers     map[string]Binding `json:"drivers,omitempty"` // by kind; Layer is filled in on resolution
 	// BIOS, RAID and Firmware are what commissioning brings a machine to, through its bound drivers, and reads back.
-	BIOS       map[string]json.RawMessage `json:"biosSettings,omitempty"` // text, number or true/false, by attribute
-	RAID       *RAIDLayout                `json:"raidLayout,omitempty"`
-	Firmware   []FirmwareBaseline         `json:"firmwareBaseline,omitempty"`
-	Steps      ProfileSteps               `json:"steps,omitzero"`
-	KernelArgs string                     `json:"kernelArgs,omitempty"`
-	KexecOK    bool                       `json:"kexecProven,omitempty"`
-	Updated    time.Time                  `json:"updated"`
+	BIOS     map[string]json.RawMessage `json:"biosSettings,omitempty"` // text, number or true/false, by attribute
+	RAID     *RAIDLayout                `json:"raidLayout,omitempty"`
+	Firmware []FirmwareBaseline         `json:"firmwareBaseline,omitempty"`
+	Steps    ProfileSteps               `json:"steps,omitzero"`
+	// Commissioning are the tests of a commissioning; nil: DefaultTests, an empty list: none.
+	Commissioning []TestSpec `json:"commissioning,omitzero"`
+	KernelArgs    string     `json:"kernelArgs,omitempty"`
+	KexecOK       bool       `json:"kexecProven,omitempty"`
+	Updated       time.Time  `json:"updated"`
 }
 
 // RAIDLayout is every volume that a machine shall have: others are removed.
@@ -151,7 +153,7 @@ func (s ProfileStep) Name() string {
 // take their configurations is for the registry to say.
 func (p *Profile) Validate() error {
 	errs := []error{ValidName("name", p.Name), ValidLine("description", p.Description, 500), ValidLine("kernelArgs", p.KernelArgs, 1024),
-		ValidBindings(p.Drivers), validSettings(p.BIOS), p.RAID.validate(), validFirmware(p.Firmware)}
+		ValidBindings(p.Drivers), validSettings(p.BIOS), p.RAID.validate(), validFirmware(p.Firmware), ValidTests("commissioning", p.Commissioning)}
 	for _, list := range []struct {
 		name  string
 		steps []ProfileStep

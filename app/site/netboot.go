@@ -16,6 +16,8 @@ import (
 	"github.com/better-compute/bcd/images/ramdisk"
 	"github.com/better-compute/bcd/images/ramdisk/embed"
 	"github.com/better-compute/bcd/netboot"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
+	"github.com/better-compute/bcd/web/agentapi"
 )
 
 // kernelArgs are on every ramdisk's kernel line. Nothing secret may be on it: it is printed to consoles that are recorded.
@@ -106,7 +108,7 @@ func (s *Site) wireNetboot(ctx context.Context) (err error) {
 			{Prefix: "/images/", Open: s.catalog.OpenIndex},
 			{Prefix: "/packs/", Quiet: true, Open: s.catalog.OpenPack},
 		},
-		Handlers: []netboot.Handler{{Prefix: homePath, Handler: s.home}},
+		Handlers: []netboot.Handler{{Prefix: homePath, Handler: s.home}, {Prefix: agentv1.PathStream, Handler: agentapi.Stream()}},
 	})
 	return err
 }

@@ -159,8 +159,8 @@ type verb func(ctx context.Context, actor, id string, o api.VerbOptions) (*workf
 
 func (s *service) verbs() map[api.Verb]verb {
 	return map[api.Verb]verb{
-		api.Commission: func(ctx context.Context, actor, id string, _ api.VerbOptions) (*workflow.Workflow, error) {
-			return s.commission.Start(ctx, actor, id)
+		api.Commission: func(ctx context.Context, actor, id string, o api.VerbOptions) (*workflow.Workflow, error) {
+			return s.commission.Start(ctx, actor, id, o.Tests)
 		},
 		api.Deploy: func(ctx context.Context, actor, id string, o api.VerbOptions) (*workflow.Workflow, error) {
 			if o.Deploy == nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/images/agent/boot"
+	"github.com/better-compute/bcd/images/agent/commission"
 	"github.com/better-compute/bcd/images/agent/disk"
 	"github.com/better-compute/bcd/images/agent/early"
 	"github.com/better-compute/bcd/images/agent/inventory"
@@ -113,6 +114,9 @@ func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listene
 		out[kind] = h
 	}
 	for kind, h := range wipe.New(wipe.Config{Disks: disks, Log: log, Now: now}).Handlers() {
+		out[kind] = h
+	}
+	for kind, h := range commission.New(commission.Config{Disks: disks, Ports: inv.Ports, BootURLs: data.BootURLs, Log: log, Now: now}).Handlers() {
 		out[kind] = h
 	}
 	k := boot.New(boot.Config{Disks: disks, Log: log, Firmware: inventory.Firmware("/sys")})

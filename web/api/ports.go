@@ -89,6 +89,7 @@ type VerbOptions struct {
 	Reason         string          // abort, override, lock, retire, delete
 	State          app.State       // override: "ready" or "deployed"
 	AuthorizedKeys []string        // rescue
+	Tests          []string        // commission: those to make instead of the profile's
 	Disks          []app.DiskID    // release: further disks to wipe
 	Force          bool            // delete, retire: in every state
 	PowerOff       bool            // retire

@@ -27,6 +27,7 @@ type ProfileInput struct {
 	RAID        *app.RAIDLayout            `json:"raidLayout,omitempty"`
 	Firmware    []app.FirmwareBaseline     `json:"firmwareBaseline,omitempty" doc:"firmware versions that commissioning brings"`
 	Steps       app.ProfileSteps           `json:"steps,omitzero"`
+	Tests       []app.TestSpec             `json:"commissioning,omitzero" doc:"tests that commissioning makes, in order; absent: link and smart, an empty list: none"`
 	KernelArgs  string                     `json:"kernelArgs,omitempty" doc:"kernel arguments for ramdisk and installed system"`
 	KexecOK     bool                       `json:"kexecProven,omitempty" doc:"start the installed system by kexec"`
 }
@@ -86,7 +87,7 @@ func (a *API) noted(c *Call, noun, what string, do func(context.Context, string)
 
 // profile makes the profile that the path names of its description.
 func (in ProfileInput) profile(c *Call) *app.Profile {
-	p := &app.Profile{Name: c.Path["name"], Description: in.Description, Drivers: map[string]app.Binding{}, BIOS: in.BIOS, RAID: in.RAID, Firmware: in.Firmware, Steps: in.Steps,
+	p := &app.Profile{Name: c.Path["name"], Description: in.Description, Drivers: map[string]app.Binding{}, BIOS: in.BIOS, RAID: in.RAID, Firmware: in.Firmware, Steps: in.Steps, Commissioning: in.Tests,
 		KernelArgs: in.KernelArgs, KexecOK: in.KexecOK, Updated: c.a.Now().UTC()}
 	for kind, b := range in.Drivers {
 		b.Layer = "" // it is said when a machine is bound

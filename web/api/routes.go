@@ -15,7 +15,7 @@ func (a *API) table() []Route {
 		a.sessionRoutes(),
 		a.machineRoutes(), a.systemNetworkRoutes(), a.certificateRoutes(), a.verbRoutes(), a.discoveryRoutes(),
 		a.imageRoutes(), a.workflowRoutes(), a.eventRoutes(),
-		a.networkRoutes(), a.driverRoutes(), a.pluginRoutes(), a.profileRoutes(), a.approvalRoutes(),
+		a.networkRoutes(), a.driverRoutes(), a.pluginRoutes(), a.profileRoutes(), a.approvalRoutes(), a.testRoutes(),
 		a.secretRoutes(), a.userRoutes(), a.siteRoutes(),
 	)
 }

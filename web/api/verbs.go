@@ -46,6 +46,10 @@ type (
 	ReasonOptions struct {
 		Reason string `json:"reason,omitempty" doc:"why, for the record"`
 	}
+	// CommissionOptions chooses tests.
+	CommissionOptions struct {
+		Tests []string `json:"test,omitempty" doc:"test to make instead of those of the hardware profile, such as cpu or cpu,memory; none makes none"`
+	}
 	// OverrideOptions says where the operator vouches the machine stands.
 	OverrideOptions struct {
 		State  app.State `json:"state" doc:"ready or deployed"`
@@ -192,7 +196,7 @@ func (a *API) matching(c *Call, f *TargetFilter) ([]string, error) {
 
 // readers read the stored options of a batch that was approved.
 var readers = map[Verb]func(json.RawMessage) (VerbOptions, error){
-	Commission: reader(plain), Deploy: reader(deployOptions), Release: reader(releaseOptions), Rescue: reader(rescueOptions), ExitRescue: reader(plain),
+	Commission: reader(commissionOptions), Deploy: reader(deployOptions), Release: reader(releaseOptions), Rescue: reader(rescueOptions), ExitRescue: reader(plain),
 	Power: reader(powerOptions), Retire: reader(retireOptions), Delete: reader(retireOptions), RotateCredential: reader(plain),
 }
 
@@ -222,7 +226,7 @@ func withReason(in ReasonOptions) (VerbOptions, error) {
 
 func (a *API) verbRoutes() []Route {
 	return slices.Concat(
-		verb(a, Commission, "Boot the ramdisk, take the inventory, and make the machine ready.", plain),
+		verb(a, Commission, "Boot the ramdisk, take the inventory, test the hardware, and make the machine ready.", commissionOptions),
 		verb(a, Deploy, "Write an image to a disk and start its operating system.", deployOptions),
 		verb(a, Release, "Wipe the disks that deploys wrote and make the machine ready again.", releaseOptions),
 		verb(a, Rescue, "Boot the rescue system.", rescueOptions),

@@ -106,6 +106,11 @@ func machineMark(d views.MachineData) string {
 	if x := d.M.Deployment; x != nil {
 		parts = append(parts, x.Written.UnixNano(), x.Alive.UnixNano(), x.PhonedHome.UnixNano(), x.ColdBoot.UnixNano(), x.Confirmed)
 	}
+	if d.Tests != nil {
+		for _, t := range d.Tests.Items {
+			parts = append(parts, t.Result)
+		}
+	}
 	return markOf(parts...)
 }
 

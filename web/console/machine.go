@@ -36,6 +36,9 @@ func (q *request) machineData() (views.MachineData, error) {
 	if err := q.inventory(&d); err != nil {
 		return d, err
 	}
+	if err := q.tests(&d); err != nil {
+		return d, err
+	}
 	d.Mark = machineMark(d)
 	return d, nil
 }
@@ -151,7 +154,7 @@ func reason(q *request, _ *app.Machine) (any, error) {
 }
 
 var verbForms = map[api.Verb]verbForm{
-	api.Commission: {noOptions, "Commissioning has begun.", nil},
+	api.Commission: {readCommission, "Commissioning has begun.", nil},
 	api.Deploy:     {readDeploy, "Deploying has begun.", deployForm},
 	api.Release:    {readRelease, "Releasing has begun.", releaseForm},
 	api.Rescue:     {readRescue, "The rescue system is being booted.", nil},

@@ -57,7 +57,9 @@ func (q *request) machineList(d views.MachinesData) error {
 func batchBody(choice, image string, ids []string, confirm int) (api.Verb, any, error) {
 	verb, action, _ := strings.Cut(choice, ":")
 	switch v := api.Verb(verb); v {
-	case api.Commission, api.Retry, api.Unlock, api.RotateCredential:
+	case api.Commission:
+		return v, api.Batch[api.CommissionOptions]{IDs: ids, Confirm: confirm}, nil
+	case api.Retry, api.Unlock, api.RotateCredential:
 		return v, api.Batch[api.NoOptions]{IDs: ids, Confirm: confirm}, nil
 	case api.Abort, api.Lock:
 		return v, api.Batch[api.ReasonOptions]{IDs: ids}, nil

@@ -1,4 +1,4 @@
-// Package commission boots a machine into the ramdisk, takes its inventory and leaves it powered off and ready.
+// Package commission boots a machine into the ramdisk, takes its inventory, tests it and leaves it powered off and ready.
 package commission
 
 import (
@@ -28,6 +28,7 @@ type Verbs struct {
 // New registers the verb.
 func New(p *metal.Ports) *Verbs {
 	v := &Verbs{p, baseline.New(p)}
+	v.registerTests()
 	p.Flows.Register(workflow.Kind{Name: kindSave, Budget: metal.BMCCall, Run: v.save})
 	p.Flows.Register(workflow.Kind{Name: kindInspect, Budget: metal.BMCCall, Run: v.inspect})
 	p.Flows.RegisterVerb(workflow.Verb{
@@ -50,8 +51,8 @@ func New(p *metal.Ports) *Verbs {
 	return v
 }
 
-// Start starts commissioning a machine.
-func (v *Verbs) Start(ctx context.Context, actor, machineID string) (*workflow.Workflow, error) {
+// Start starts commissioning a machine. tests are those to make instead of its hardware profile's, by id; nil: the profile's.
+func (v *Verbs) Start(ctx context.Context, actor, machineID string, tests []string) (*workflow.Workflow, error) {
 	m, err := v.p.Machines.Machine(ctx, machineID)
 	if err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string) (*workflow.W
 	if err := v.p.CanNetboot(ctx, m); err != nil {
 		return nil, err
 	}
-	steps, err := v.plan(ctx, m)
+	steps, err := v.plan(ctx, m, tests)
 	if err != nil {
 		return nil, err
 	}
@@ -69,13 +70,13 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string) (*workflow.W
 // changes reports whether steps of a profile change more than the power: a locked machine is then refused.
 func changes(steps []workflow.Step) bool {
 	return slices.ContainsFunc(steps, func(s workflow.Step) bool {
-		return baseline.Changes(s) || s.Kind == agentv1.KindDriverInvoke
+		return baseline.Changes(s) || s.Kind == agentv1.KindDriverInvoke || s.Kind == agentv1.KindTest && !s.RetrySafe
 	})
 }
 
 // plan puts the steps together: what the machine's hardware profile says of firmware, settings and volumes before its
-// first boot, and the profile's own steps after the inventory.
-func (v *Verbs) plan(ctx context.Context, m *app.Machine) ([]workflow.Step, error) {
+// first boot, and the profile's own steps after the inventory. What they have left is then tested.
+func (v *Verbs) plan(ctx context.Context, m *app.Machine, only []string) ([]workflow.Step, error) {
 	profile, err := v.p.Drivers.ProfileFor(ctx, m)
 	if err != nil {
 		return nil, err
@@ -90,11 +91,15 @@ func (v *Verbs) plan(ctx context.Context, m *app.Machine) ([]workflow.Step, erro
 			return nil, err
 		}
 	}
+	tests, err := planTests(profile, only)
+	if err != nil {
+		return nil, err
+	}
 	steps := slices.Concat(before, metal.Netboot())
 	steps = append(steps,
 		metal.OnAgent("inventory", "Take the inventory", agentv1.KindInventory, nil),
 		workflow.Step{ID: "save", Title: "Store the inventory", Kind: kindSave, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true})
-	return append(slices.Concat(steps, v.outOfBand(ctx, m), after, own),
+	return append(slices.Concat(steps, v.outOfBand(ctx, m), after, own, tests),
 		workflow.Step{ID: "revoke", Title: "Withdraw the permission to netboot", Kind: metal.KindRevoke, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
 		metal.Power("off-again", "Power off", "off"),
 	), nil

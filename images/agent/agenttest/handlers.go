@@ -37,6 +37,9 @@ func DefaultHandlers() map[string]agent.Handler {
 		agentv1.KindVerify:    simple(written),
 		agentv1.KindConfigure: simple(func(agentv1.Configure) any { return struct{}{} }),
 		agentv1.KindWipe:      simple(wiped),
+		agentv1.KindTest: simple(func(o agentv1.Test) any {
+			return agentv1.TestResult{Test: o.Test, Result: agentv1.TestPassed, Started: time.Now().UTC(), Ended: time.Now().UTC()}
+		}),
 		agentv1.KindKexecLoad: simple(func(k agentv1.Kexec) any {
 			return agentv1.KexecResult{Kernel: "/boot/vmlinuz", Initrds: []string{"/boot/initrd.img"}, Cmdline: "root=/dev/vda2 " + k.KernelArgs}
 		}),

@@ -13,6 +13,9 @@ import (
 // Supermicro and AMI boards all use one of them for the host interface.
 var gadgetDrivers = map[string]bool{"cdc_ether": true, "cdc_eem": true, "cdc_ncm": true, "cdc_subset": true, "rndis_host": true}
 
+// Ports lists network ports as they are now.
+func (c *Collector) Ports() ([]agentv1.NIC, error) { return c.nics() }
+
 // nics lists network ports with an Ethernet address.
 func (c *Collector) nics() ([]agentv1.NIC, error) {
 	dir := filepath.Join(c.cfg.Sys, "class/net")
