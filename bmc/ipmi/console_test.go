@@ -113,6 +113,21 @@ func TestConsoleEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// The key goes in before the first byte of the console, and none of it comes out there.
+func TestConsoleWithAKey(t *testing.T) {
+	needTool(t)
+	b := bmctest.NewIPMI(t, bmctest.IPMIConfig{Console: true, Key: []byte("bmc-key")})
+	r := newRig(t, Config{}, b.Address(), `{"kg":"secret://root/kg"}`)
+	r.Secrets["secret://root/kg"] = "bmc-key"
+	console := r.open(t)
+	b.Line.Print([]byte("login: "))
+	expect(t, console, "login: ")
+	if _, err := io.WriteString(console, "root\r"); err != nil {
+		t.Fatal(err)
+	}
+	b.Line.Await(t, []byte("root\r"))
+}
+
 func TestConsoleTakesOver(t *testing.T) {
 	r, b := newConsole(t)
 	first := r.open(t)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -196,6 +197,10 @@ func TestHealth(t *testing.T) {
 }
 
 func TestOutputIsBounded(t *testing.T) {
+	var kept bounded
+	if n, err := io.Copy(&kept, strings.NewReader(strings.Repeat("x", 5<<20))); n != 5<<20 || err != nil || len(kept.String()) != maxOutput {
+		t.Errorf("of 5 MiB %d bytes were taken (%v) and %d kept", n, err, len(kept.String()))
+	}
 	r, _ := newFaked(t, Config{}, "", map[string]fakeAnswer{"chassis power status": {Stderr: strings.Repeat("x", 5<<20), Exit: 1}})
 	e := r.refused(t, "power", "getPower", `[]`, driver.CodeBMCError)
 	if len(e.Message) > 500 || !e.Retryable {

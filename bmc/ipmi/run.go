@@ -22,7 +22,7 @@ const (
 	maxOutput  = 1 << 20         // bytes kept of each stream of one run
 	stragglers = 5 * time.Second // for what a finished ipmitool left holding its streams
 	toolName   = "ipmitool"
-	// silence makes ipmitool give a silent BMC up after about 10 s; its own default takes 20 s.
+	// Seconds and tries after which ipmitool gives a silent BMC up: about 10 s in all, where its own default takes 20 s.
 	patience, retries           = "2", "2"
 	quickPatience, quickRetries = "1", "2" // about 6 s
 )
@@ -195,12 +195,14 @@ func runIn(ctx context.Context, cmd *exec.Cmd) error {
 // killGroup ends a process and all that it started.
 func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
-// bounded keeps the first maxOutput bytes written to it.
-type bounded struct{ bytes.Buffer }
+// bounded keeps the first maxOutput bytes written to it. It embeds no buffer, whose ReadFrom would keep everything.
+type bounded struct{ kept bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if room := maxOutput - b.Len(); room > 0 {
-		b.Buffer.Write(p[:min(room, len(p))])
+	if room := maxOutput - b.kept.Len(); room > 0 {
+		b.kept.Write(p[:min(room, len(p))])
 	}
 	return len(p), nil
 }
+
+func (b *bounded) String() string { return b.kept.String() }
