@@ -94,16 +94,6 @@ func (h *Handle) reachesBMC(b app.Binding) bool {
 	return h.m.BMC != nil && b.Driver == h.m.BMC.Driver && laneOf(addressOf(b.Config)) == laneOf(h.m.BMC.Address)
 }
 
-// Invoke runs an operation by name on the driver bound for its kind. args is the positional array, or an object of named
-// arguments. The call waits its turn at the BMC.
-func (h *Handle) Invoke(ctx context.Context, kind, operation string, args json.RawMessage) (json.RawMessage, error) {
-	b, err := h.bind(ctx, kind)
-	if err != nil {
-		return nil, Error(err)
-	}
-	return h.r.invoke(ctx, b, driver.Call{Kind: kind, Operation: operation, Config: b.config, Args: args}, h.o)
-}
-
 // invoke runs a call in the lane of its BMC.
 func (r *Registry) invoke(ctx context.Context, b *bound, c driver.Call, o Options) (out json.RawMessage, err error) {
 	err = r.inLane(ctx, b, c.Name(), func(ctx context.Context) error {
@@ -158,13 +148,6 @@ func (h *Handle) Stream(ctx context.Context, kind, operation string, args json.R
 	}
 	s, err := b.driver.Stream(h.r.contextFor(ctx, b, h.o), driver.Call{Kind: kind, Operation: operation, Config: b.config, Args: args})
 	return s, Error(err)
-}
-
-// RetrySafe reports whether the driver bound for a kind says that an operation may run twice without harm. The engine
-// repeats only if this holds and the error is retryable.
-func (h *Handle) RetrySafe(kind, operation string) bool {
-	e := h.r.active(boundDriver(h.m, kind))
-	return e != nil && e.driver.IsRetrySafe(kind, operation)
 }
 
 // Halt ends every call to a BMC at once, running and waiting, for a forced delete.

@@ -43,9 +43,6 @@ func TestCallsReachTheBoundDriver(t *testing.T) {
 			t.Errorf("a call saw %q", g)
 		}
 	}
-	if !h.RetrySafe("power", "getPower") || h.RetrySafe("power", "setPower") {
-		t.Error("retry-safe operations are not the driver's")
-	}
 }
 
 func TestRotationCarriesThePasswordAsSecret(t *testing.T) {
@@ -92,9 +89,9 @@ func TestErrorsKeepTheDriversCode(t *testing.T) {
 	if e, _ := app.AsError(err); e.Retry || e.WayOut == "" {
 		t.Errorf("retryable %v though a power change is not retry-safe, way out %q", e.Retry, e.WayOut)
 	}
-	_, err = h.Invoke(t.Context(), "power", "explode", nil)
+	_, err = h.InvokeStep(t.Context(), StepCall{Concern: "power", Operation: "explode", On: "site", Driver: "acme", Config: json.RawMessage(`{"address":"192.0.2.11"}`)})
 	wantError(t, err, app.Unsupported, "unsupported-operation", "")
-	_, err = h.Invoke(t.Context(), "bios", "getSettings", nil)
+	_, err = h.Query(t.Context(), "bios.getSettings")
 	wantError(t, err, app.Unsupported, "bmc-driver-unsupported", "")
 }
 

@@ -36,9 +36,6 @@ var allowed = map[string][]string{
 // Queries are the operations that only look, which anybody who may see machines' hardware may ask for.
 func Queries() []string { return slices.Clone(allowed[CommandQuery]) }
 
-// Destructive reports whether the operations of a command change what cannot be had back by another call.
-func Destructive(command string) bool { return command != CommandQuery && command != CommandBoot }
-
 // journalTime bounds the writing down of an operation's end, which must not be lost with the call's own context.
 const journalTime = 10 * time.Second
 

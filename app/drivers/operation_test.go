@@ -105,11 +105,6 @@ func TestCommandsAllowTheirOwnOperationsOnly(t *testing.T) {
 	wantError(t, err, app.Unsupported, "operation-not-allowed", "")
 	_, err = h.Query(t.Context(), "bios.getSettings")
 	wantError(t, err, app.Unsupported, "bmc-driver-unsupported", "")
-	for command, destructive := range map[string]bool{CommandQuery: false, CommandBoot: false, CommandPower: true, CommandRotate: true, CommandFirmware: true, CommandConfig: true} {
-		if Destructive(command) != destructive {
-			t.Errorf("%s destructive: %v", command, !destructive)
-		}
-	}
 }
 
 func TestFailuresOfOperationsAreJournaled(t *testing.T) {

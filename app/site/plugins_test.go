@@ -192,7 +192,7 @@ func TestPluginsOfASite(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, err := site.TakeUpPlugins(t.Context(), r.dir, "acme-bmc")
-	if err != nil || said != "the plugin acme-bmc runs and serves acme 1.0.0 (power)" {
+	if err != nil || said != "the plugin acme-bmc runs and serves acme 1.0.0 (acme-cooling, power)" {
 		t.Errorf("taking it up said %q, %v", said, err)
 	}
 	r.plugin(running)

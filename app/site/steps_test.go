@@ -147,6 +147,30 @@ func TestAFailingStepKeepsItsDriversCode(t *testing.T) {
 	}
 }
 
+// The appliance dies in a driver's call. What the driver did nobody knows, and nothing destructive is repeated by itself: a
+// person looks, and the workflow goes on.
+func TestAnInterruptedDriverCallIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	r, _ := cooled(t, `[1,2]`)
+	r.stop()
+	r.start("before result profile-0")
+	r.plugin(running)
+	id := r.verb(machineName, api.Commission, nil)
+	r.await(newsAt)
+	r.kill()
+	r.start("")
+	if n := r.await(newsOver); n.State != "interrupted" {
+		t.Fatalf("it is %s\n%s", n.State, r.story())
+	}
+	if s := step(t, r.workflow(id), "profile-0"); s.Attempt != 0 || s.Error == nil || s.Error.Reason != "end-unknown" {
+		t.Errorf("the step is %+v", s)
+	}
+	r.must(http.MethodPost, "/api/v1/workflows/"+id+"/mark-done", api.ReasonOptions{Reason: "the fans turn"}, nil)
+	if n := r.await(newsOver); n.State != "done" {
+		t.Fatalf("it is %s\n%s", n.State, r.story())
+	}
+}
+
 // A planted password is found in no log, event, answer, journal, store, process list or environment, after everything that
 // uses it.
 func TestAPasswordIsLeftNowhere(t *testing.T) {

@@ -18,11 +18,30 @@ import (
 // maxDocuments bounds the documents of one file.
 const maxDocuments = 1000
 
+// profileExample is a hardware profile with something of everything.
+const profileExample = `  name: gpu
+  drivers:                         # by kind: a driver's id, or a driver with its configuration
+    power: redfish
+    acme-cooling: {driver: acme-bmc, config: {address: 192.0.2.9}}
+  biosSettings: {BootMode: Uefi}   # commissioning sets them before its boot, and reads them back after it
+  raidLayout: {volumes: [{level: "1", drives: ["0", "1"]}]}   # every volume there shall be; others are removed
+  firmwareBaseline: [{component: BIOS, version: "2.1", url: "https://fw.example/bios.bin"}]
+  steps:                           # operations of drivers, KIND.OPERATION, with their arguments
+    commission:                    # after the inventory, while the ramdisk runs
+      - {step: acme-cooling.setFanCurve, with: [30, 60, 100], timeout: 1m}
+      - {step: inspect.inspect, on: ramdisk}
+    beforeWrite: []                # of a deploy: in the ramdisk, before the disk is touched
+    afterWrite: []                 # of a deploy: once the system is written and configured, before its first boot
+  kernelArgs: iommu=pt`
+
 // fileCommands are apply and export of a noun that is kept as data: hardware profiles and pools.
 func fileCommands(noun string, portable func(json.RawMessage) (map[string]any, error)) []*cobra.Command {
 	var file string
 	applyCmd := &cobra.Command{Use: "apply -f <file>", Short: fmt.Sprintf("Create or replace the %ss of a YAML or JSON file.", noun), Args: cobra.NoArgs,
 		Long: fmt.Sprintf("Create or replace the %ss of a file. It may hold several, separated by lines of three hyphens, each with its name\nand what \"bcd %s export\" writes.", noun, noun)}
+	if noun == "profile" {
+		applyCmd.Long += "\n\n" + profileExample
+	}
 	applyCmd.Flags().StringVarP(&file, "file", "f", "", "the file, - for standard input")
 	_ = applyCmd.MarkFlagRequired("file") // the flag was just defined
 	applyCmd.RunE = func(cmd *cobra.Command, _ []string) error {

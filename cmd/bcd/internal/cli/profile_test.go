@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -71,6 +72,25 @@ func TestProfilesGoOutAndInAsFiles(t *testing.T) {
 	}
 	if _, err := s.try("", "profile", "delete", "gpu"); app.CodeOf(err) != app.Conflict {
 		t.Errorf("a profile in use: %v", err)
+	}
+}
+
+// The example of the help is a profile as it stands.
+func TestTheExampleIsAProfile(t *testing.T) {
+	docs, err := Documents([]byte(profileExample))
+	if err != nil || len(docs) != 1 {
+		t.Fatalf("%v, %v", docs, err)
+	}
+	raw, err := json.Marshal(docs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p app.Profile
+	if err := json.Unmarshal(raw, &p); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Validate(); err != nil || len(p.Steps.Commission) != 2 || p.Drivers["acme-cooling"].Driver != "acme-bmc" {
+		t.Errorf("%+v, %v", p, err)
 	}
 }
 
