@@ -239,5 +239,5 @@ func (s *Site) address(m *app.Machine) (netip.Addr, error) {
 		return a, nil
 	}
 	return netip.Addr{}, app.Errorf(app.Conflict, "no-subnet-on", "no subnet is turned on, so no machine can netboot").
-		Do("add the provisioning subnet and set its mode to full")
+		Do("add the provisioning subnet and turn it on")
 }

@@ -125,7 +125,7 @@ func TestSiteForms(t *testing.T) {
 	ok(id+"/mode", form("mode", "proxy"))
 	ok(id+"/mode", form("mode", "full", "despiteRival", "1"))
 	shown := x.Do("GET", "/network", admin, "").Body.String()
-	for _, want := range []string{"The DHCP server 192.0.2.3", "offers 192.0.2.77", "26=uint16:9000", "dhcp-boot=x\ndhcp-boot=y", "from port 69 alone", "has no link"} {
+	for _, want := range []string{"Another DHCP server answered: 192.0.2.3", "offers 192.0.2.77", "26=uint16:9000", "dhcp-boot=x\ndhcp-boot=y", "from port 69 alone", "has no link"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the network page has no %q", want)
 		}

@@ -32,7 +32,10 @@ func Demo(x *Site, wire string) {
 	must(x.Store.PutPool(ctx, &app.Pool{Name: "compute", Description: wire, Policy: app.PoolPolicy{HardwareProfile: "r640"}, Updated: now}))
 	must(x.Store.SetSetting(ctx, "site.name", "Row B "+wire))
 	must(x.Store.PutSubnet(ctx, &app.Subnet{ID: "net-1", CIDR: netip.MustParsePrefix("192.0.2.0/24"), Interface: "eno2", Mode: "full", PoolStart: netip.MustParseAddr("192.0.2.100"),
-		PoolEnd: netip.MustParseAddr("192.0.2.199"), Gateway: netip.MustParseAddr("192.0.2.1"), LeaseTime: app.Duration(time.Hour), Discover: true, Created: now}))
+		PoolEnd: netip.MustParseAddr("192.0.2.199"), Gateway: netip.MustParseAddr("192.0.2.1"), LeaseTime: app.Duration(time.Hour), Discover: true, Created: now,
+		Options: []app.DHCPOption{{Code: 26, Type: "uint16", Value: "9000"}}, Routes: []app.StaticRoute{{To: netip.MustParsePrefix("203.0.113.0/24"), Via: netip.MustParseAddr("192.0.2.254")}},
+		Reservations: []app.Reservation{{MAC: "00:00:5e:00:53:0a", Addr: netip.MustParseAddr("192.0.2.10"), Note: "printer " + wire}}}))
+	x.Wire.Find([]app.Rival{{Interface: "eno2", Server: netip.MustParseAddr("192.0.2.3"), MAC: "00:00:5e:00:53:03", Offered: netip.MustParseAddr("192.0.2.77"), BootFile: "theirs.efi " + wire, Seen: now}}, nil)
 	must(x.Store.PutSubnet(ctx, &app.Subnet{ID: "net-2", CIDR: netip.MustParsePrefix("198.51.100.0/24"), Mode: "off", LeaseTime: app.Duration(time.Hour), Created: now}))
 	must(x.Store.PutLeases(ctx, []app.Lease{{MAC: "00:00:5e:00:53:01", Addr: netip.MustParseAddr("192.0.2.100"), SubnetID: "net-1", Hostname: wire, State: "bound", Reserved: true, Expires: now.Add(time.Hour), Seen: now}}))
 	must(x.Store.PutDiscovery(ctx, &app.Discovery{MAC: "00:00:5e:00:53:77", Arch: "x64", Address: "192.0.2.140", SubnetID: "net-1", Vendor: "PXEClient " + wire, Count: 3, First: now, Last: now}))
