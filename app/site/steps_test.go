@@ -49,7 +49,7 @@ func cooled(t *testing.T, with string) (*rig, *computer) {
 		t.Fatal(err)
 	}
 	r.start("")
-	r.plugin(running)
+	r.awaitDriver(kindCooling)
 	profile := `{"drivers":{"acme-cooling":{"driver":"acme","config":{"address":"192.0.2.99"}}},"kernelArgs":"quiet",
 		"steps":{"commission":[{"step":"acme-cooling.setFanCurve","title":"Turn the fans up","with":` + with + `,"timeout":"1m"},{"step":"inspect.inspect","on":"ramdisk"}]}}`
 	r.must(http.MethodPut, "/api/v1/profiles/cooled", json.RawMessage(profile), nil)
@@ -115,18 +115,30 @@ func TestAProfilesStepsRun(t *testing.T) {
 // awaitWarning waits until Health warns of something.
 func (r *rig) awaitWarning(code string) {
 	r.t.Helper()
+	r.eventually("Health warns of "+code, func() bool { return slices.Contains(r.warnings(), code) })
+}
+
+// awaitDriver waits until a driver of a kind is registered.
+func (r *rig) awaitDriver(kind string) {
+	r.t.Helper()
+	r.eventually("a driver serves "+kind, func() bool {
+		var l api.List[api.Driver]
+		r.must(http.MethodGet, "/api/v1/drivers?kind="+kind, nil, &l)
+		return len(l.Items) > 0 && l.Items[0].Down == ""
+	})
+}
+
+// eventually waits until something the API tells is so.
+func (r *rig) eventually(what string, so func() bool) {
+	r.t.Helper()
 	late := time.After(patience)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		codes := r.warnings()
-		if slices.Contains(codes, code) {
-			return
-		}
+	for !so() {
 		select {
 		case <-tick.C:
 		case <-late:
-			r.t.Fatalf("Health says %q, and not %s", codes, code)
+			r.t.Fatalf("waiting in vain: %s", what)
 		}
 	}
 }
@@ -154,7 +166,7 @@ func TestAnInterruptedDriverCallIsNotRepeated(t *testing.T) {
 	r, _ := cooled(t, `[1,2]`)
 	r.stop()
 	r.start("before result profile-0")
-	r.plugin(running)
+	r.awaitDriver(kindCooling)
 	id := r.verb(machineName, api.Commission, nil)
 	r.await(newsAt)
 	r.kill()
