@@ -1,6 +1,8 @@
 package ipmi
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -64,6 +66,9 @@ func (p power) SetPower(ctx *driver.Context, action driver.PowerAction) error {
 	if err != nil {
 		return err
 	}
+	limit, cancel := context.WithTimeout(ctx, 2*p.powerBudget+4*p.runLimit) // a cycle waits twice
+	defer cancel()
+	ctx = ctx.With(limit)
 	switch action {
 	case driver.ActionCycle:
 		if err := p.change(ctx, l, driver.ActionOff); err != nil {
@@ -164,7 +169,7 @@ func (p power) await(ctx *driver.Context, l *login, end string, action driver.Po
 
 // overdue words the end of a call's time while it waited for a change to show.
 func overdue(ctx *driver.Context, action driver.PowerAction, last driver.PowerReading, err error) error {
-	if driver.AsError(ctx.Err()).Code != driver.CodeTimeout {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
 	}
 	return driver.Errorf(driver.CodeTimeout, "the BMC accepted %s, and the machine still read %s when the time for it was up%s", action, describe(last), wayOut(action)).Again()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/better-compute/bcd/plugins/driver"
 )
@@ -188,5 +189,25 @@ func bootScript(flags *byte, device *byte, lose func(word byte, options string) 
 			return answer{stdout: bootParam(*flags, *device)}
 		}
 		return answer{stdout: "Manufacturer ID           : 674\nProduct ID                : 256 (0x0100)\n"}
+	}
+}
+
+// The caller's deadline ends the wait for a change, and the error says what was seen last.
+func TestPowerChangeAtItsDeadline(t *testing.T) {
+	past, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for code, ctx := range map[string]context.Context{driver.CodeTimeout: past, driver.CodeCancelled: gone} {
+		d := New(Config{})
+		d.exec = func(context.Context, *login, command) (answer, error) { return answer{stdout: statusOn}, nil }
+		err := power{&operations{Driver: d}}.await(driver.NewContext(ctx), &login{}, driver.PowerOff, driver.ActionSoft)
+		e := driver.AsError(err)
+		if e == nil || e.Code != code {
+			t.Fatalf("got %v, want %s", err, code)
+		}
+		if told := strings.Contains(e.Message, "still read on") && strings.Contains(e.Message, "ask for off"); told != (code == driver.CodeTimeout) {
+			t.Errorf("%s: %s", code, e.Message)
+		}
 	}
 }
