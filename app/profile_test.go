@@ -56,3 +56,25 @@ func TestProfileReportsEveryProblem(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a profile holds, checking it ends without a panic, and what passes is small enough to be kept.
+func FuzzProfile(f *testing.F) {
+	f.Add(`{"name":"gpu","drivers":{"power":"redfish"},"biosSettings":{"A":1},"steps":{"commission":[{"step":"a.b","with":{"c":1}}]}}`)
+	f.Add(`{"name":"x","raidLayout":{"volumes":[{"level":"1"}]},"firmwareBaseline":[{"component":"a","version":"b"}]}`)
+	f.Fuzz(func(t *testing.T, doc string) {
+		var p app.Profile
+		if json.Unmarshal([]byte(doc), &p) != nil || p.Validate() != nil {
+			return
+		}
+		for _, s := range p.Steps.Commission {
+			if concern, op := s.Parts(); concern == "" || op == "" {
+				t.Errorf("a step %q has no parts", s.Step)
+			}
+		}
+		for kind, b := range p.Drivers {
+			if kind == "" || b.Driver == "" || strings.ContainsAny(kind+b.Driver, " ./\n") {
+				t.Errorf("%q is bound to %q", kind, b.Driver)
+			}
+		}
+	})
+}
