@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ type charge struct {
 	Own    bool   `json:"own,omitempty"`    // the uid is this plugin's alone: everything of it ends
 	Group  int    `json:"group,omitempty"`  // process group, 0 not known yet
 	Cgroup string `json:"cgroup,omitempty"` // directory
+	Socket string `json:"socket"`           // its socket directory
 }
 
 // guardRequest is a line to the guard; each has its guardReply.
@@ -95,7 +97,7 @@ func (g *guard) do(r guardRequest) error {
 	return nil
 }
 
-// killAll signals every plugin before it waits for any.
+// killAll signals every plugin before it waits for any, and removes their socket directories, as bcd would have.
 func (g *guard) killAll() error {
 	var errs []error
 	for _, c := range g.charges {
@@ -103,8 +105,22 @@ func (g *guard) killAll() error {
 	}
 	for _, c := range g.charges {
 		errs = append(errs, g.kill(c))
+		errs = append(errs, c.clear())
 	}
 	return errors.Join(errs...)
+}
+
+// clear removes the socket directory, which its plugin, now dead, may have had for its own.
+func (c charge) clear() error {
+	if !filepath.IsAbs(c.Socket) || filepath.Dir(c.Socket) == c.Socket {
+		return nil // a charge without one
+	}
+	if c.UID >= 0 {
+		if err := takeBack(c.Socket); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(c.Socket)
 }
 
 // kill ends everything of a plugin and sees it gone. A process that has died but was not waited for is gone.

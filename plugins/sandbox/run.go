@@ -65,7 +65,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.id, err = s.warden.acquire(id.guard); err != nil {
 		return err
 	}
-	r.charge = charge{Name: r.plugin.Name, UID: id.uid, Own: id.own, Cgroup: r.cgroup}
+	r.charge = charge{Name: r.plugin.Name, UID: id.uid, Own: id.own, Cgroup: r.cgroup, Socket: r.plugin.SocketDir}
 	if id.same {
 		r.charge.UID = -1
 	}
@@ -194,6 +194,9 @@ func (r *run) close() error {
 // takeBack makes the directories under dir, and itself, this process's own again, so that it may remove them; nothing runs
 // that could change them meanwhile.
 func takeBack(dir string) error {
+	if !filepath.IsAbs(dir) || filepath.Dir(dir) == dir {
+		return fmt.Errorf("%q is no socket directory", dir)
+	}
 	root, err := os.OpenRoot(filepath.Dir(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -178,18 +178,23 @@ func TestWithoutCapabilities(t *testing.T) {
 	}
 }
 
-// TestUnitDies kills a bcd of the unit's account: its guard has the power it needs to end what is not its own.
+// TestUnitDies kills a bcd of the unit's account: its guard has the power it needs to end what is not its own, and to clear
+// it away.
 func TestUnitDies(t *testing.T) {
 	needRoot(t)
-	bcd, out := startHost(t, Config{Enabled: true}, &exec.Cmd{Dir: unitDir(t),
+	dir := unitDir(t)
+	bcd, out := startHost(t, Config{Enabled: true}, &exec.Cmd{Dir: dir,
 		SysProcAttr: asUnit(unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL, unix.CAP_CHOWN)}, "family")
 	var pids []int
 	if err := out.Decode(&pids); err != nil {
 		t.Fatal(err)
 	}
-	w := watch(t, pids)
+	w := watch(t, append(pids, guardOf(t, bcd.Process.Pid)))
 	if err := bcd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(t)
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the socket directory is left: %v", err)
+	}
 }
