@@ -47,6 +47,7 @@ type Config struct {
 type Recorder struct {
 	cfg   Config
 	queue chan item
+	ready chan struct{}
 	lost  atomic.Int64 // ever
 
 	losing sync.Mutex       // protects losers
@@ -79,7 +80,7 @@ func New(c Config) *Recorder {
 	if c.Keep <= 0 {
 		c.Keep = DefaultKeep
 	}
-	return &Recorder{cfg: c, queue: make(chan item, c.Queue), losers: map[string]int64{}, store: &Memory{}, inMem: true,
+	return &Recorder{cfg: c, queue: make(chan item, c.Queue), ready: make(chan struct{}), losers: map[string]int64{}, store: &Memory{}, inMem: true,
 		facts: map[string]*Facts{}, owner: map[app.MAC]string{}, subs: map[*Subscription]struct{}{}}
 }
 
@@ -129,9 +130,14 @@ func (r *Recorder) left(like app.Record, n int64, why string) app.Record {
 	return app.Record{Time: r.cfg.Now(), Kind: KindDropped, Level: "warn", MachineID: like.MachineID, MAC: like.MAC, Message: fmt.Sprintf("%d %s", n, why)}
 }
 
-// Run stores what is queued until ctx ends, then what is left. It fails never: a store that does not work is tried again.
+// Ready is closed once Run has opened the store, or found that it cannot: from then on the past can be read.
+func (r *Recorder) Ready() <-chan struct{} { return r.ready }
+
+// Run stores what is queued until ctx ends, then what is left; it is called once. It never fails: a store that does not work
+// is tried again.
 func (r *Recorder) Run(ctx context.Context) error {
 	r.open(ctx, false)
+	close(r.ready)
 	r.prune(ctx)
 	tick := time.NewTicker(reopenEvery)
 	defer tick.Stop()
@@ -179,8 +185,10 @@ func (r *Recorder) open(ctx context.Context, anew bool) {
 		r.anew = a.Aside()
 		r.cfg.Log.Error("the flight recorder's file was set aside and begun anew", "error", r.anew)
 	}
-	for _, f := range r.facts {
-		f.last = 0 // ids are another file's now
+	for id, f := range r.facts {
+		if f.last = 0; f.Began.IsZero() { // ids are another file's now, and it may know more
+			delete(r.facts, id)
+		}
 	}
 }
 
@@ -228,8 +236,10 @@ func (r *Recorder) flush(ctx context.Context) {
 	}
 }
 
-// take stores runs of records and does what stands between them.
+// take stores runs of records and does what stands between them. What was taken off the queue is done, though ctx may end.
 func (r *Recorder) take(ctx context.Context, items []item) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*writeTime)
+	defer cancel()
 	var run []app.Record
 	for _, it := range items {
 		if it.do == nil {
@@ -278,7 +288,7 @@ func (r *Recorder) put(ctx context.Context, batch []app.Record) {
 	if len(batch) == 0 {
 		return
 	}
-	wctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTime)
+	wctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	r.mu.Lock()
 	s := r.store

@@ -40,6 +40,14 @@ func (d *disk) AddRecords(ctx context.Context, r []app.Record) error {
 	return d.Memory.AddRecords(ctx, r)
 }
 
+// ClaimRecords fails, as a database does, once its caller has gone.
+func (d *disk) ClaimRecords(ctx context.Context, mac app.MAC, machineID string) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return d.Memory.ClaimRecords(ctx, mac, machineID)
+}
+
 func (d *disk) Close() error { d.mu.Lock(); defer d.mu.Unlock(); d.closed++; return nil }
 
 // rig is a running recorder; it is stopped at the end of the test's bubble.
@@ -280,6 +288,23 @@ func TestAcceptedMachinesKeepWhatWasSeenBefore(t *testing.T) {
 		}
 		if got := r.messages(t, app.RecordFilter{MAC: portA}); len(got) != 1 {
 			t.Errorf("of the port: %v", got)
+		}
+	})
+}
+
+// What was told just before the end is done: a machine that was accepted then has its past.
+func TestTheEndLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{}
+		r := run(t, recorder.Config{Open: onDisk(d)})
+		synctest.Wait()
+		r.Event(app.Event{Kind: "dhcp.heard", Message: "before", Data: []byte(`{"mac":"00:00:5e:00:53:01"}`)})
+		r.Claim("m-1", portA)
+		r.Record(of("m-1", "a.b", "after"))
+		time.Sleep(time.Millisecond) // taken up, and waiting for more
+		r.stop()
+		if got, err := d.ListRecords(t.Context(), app.RecordFilter{MachineID: "m-1"}); err != nil || len(got) != 2 {
+			t.Errorf("left %v, %v", got, err)
 		}
 	})
 }

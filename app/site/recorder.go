@@ -35,7 +35,7 @@ func (s *Site) openRecorder() {
 		Names:  recorder.Names{Loaders: netboot.Loaders(), Kernel: ramdisk.KernelFile, Initramfs: ramdisk.InitramfsFile},
 		Rivals: func() []app.Rival { return s.netboot.Rivals() },
 	})
-	s.add("recorder", s.recorder.Run)
+	s.parts = append(s.parts, part{"recorder", s.recorder.Run, s.recorder.Ready()})
 }
 
 // emit writes an event to the audit trail, and to its machine's timeline.

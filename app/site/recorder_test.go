@@ -85,3 +85,36 @@ func TestTimelineTellsOfADeployAndStopsNone(t *testing.T) {
 		t.Errorf("in the end it is %s", m.State)
 	}
 }
+
+// What was seen of a port while it was nobody's is on the timeline of the machine that it turns out to belong to.
+func TestTimelineBeginsBeforeTheMachineWasKnown(t *testing.T) {
+	t.Parallel()
+	r, _ := ready(t)
+	r.start("")
+	c := newComputer(t, r, 2)
+	if s := c.script(t.Context(), c.mac.Hyphen()); !strings.Contains(s, "sanboot") {
+		t.Fatalf("a stranger is told:\n%s", s)
+	}
+	settled := func(path string) (page api.Timeline) {
+		t.Helper()
+		r.stop() // all is written down
+		r.start("")
+		r.must(http.MethodGet, path+"/timeline?kind=ipxe.", nil, &page)
+		return page
+	}
+	if p := settled("/api/v1/discoveries/" + string(c.mac)); len(p.Items) != 1 || p.Items[0].MAC != c.mac {
+		t.Errorf("of the port: %+v", p.Items)
+	}
+	enroll(r, c, "node2")
+	if p := settled("/api/v1/machines/node2"); len(p.Items) != 1 || p.Items[0].MAC != c.mac || p.Items[0].MachineID == "" {
+		t.Errorf("of the machine: %+v", p.Items)
+	}
+	if p := settled("/api/v1/discoveries/" + string(c.mac)); len(p.Items) != 0 {
+		t.Errorf("left at the port: %+v", p.Items)
+	}
+	r.verb("node2", api.Delete, nil)
+	enroll(r, c, "node2")
+	if p := settled("/api/v1/machines/node2"); len(p.Items) != 0 {
+		t.Errorf("another machine has the past of the deleted one: %+v", p.Items)
+	}
+}
