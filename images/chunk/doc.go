@@ -59,8 +59,8 @@
 // 64 KiB and more.
 //
 // Hashes: BLAKE3 (AVX2) takes 0.4 s a GB here, of pieces as small as frames are, SHA-256 with the processor's own
-// instructions 0.7 s. In QEMU's software emulation BLAKE3 reaches 48 MB/s and SHA-256 24 MB/s on its default processor,
-// which has no AVX2, and 6 and 9 MB/s on one that emulates it. The wire is checked by BLAKE3 of frames; bytes that lie on a
+// instructions 0.7 s. In QEMU's software emulation both are slow alike: 30 and 28 MB/s on its default processor, 14 and
+// 11 MB/s on one that emulates these instructions. The wire is checked by BLAKE3 of frames; bytes that lie on a
 // disk already (seeds) by BLAKE3 of the raw bytes, for who had the disk before may have prepared it; read-back, which is
 // against faults and not against attackers, by xxHash64 of raw bytes (6.5 GB/s).
 //
