@@ -274,7 +274,7 @@ func (m *stormMachine) fetch(ctx context.Context, c *http.Client, url string, ke
 	}
 	defer r.Body.Close()
 	var b strings.Builder
-	var to io.Writer = io.Discard
+	to := io.Discard
 	if keep {
 		to = &b
 	}

@@ -78,7 +78,8 @@ func scsiSanitize(p passthrough.SCSI, sleep clock, action byte) func(context.Con
 	return func(ctx context.Context, report Progress) error {
 		cdb := []byte{cdbSanitize, sanitizeImmed | action, 0, 0, 0, 0, 0, 0, 0, 0}
 		_, err := p.Do(cdb, passthrough.NoData, nil, 5*time.Minute)
-		if busy := (passthrough.CheckCondition{}); err != nil && !(errors.As(err, &busy) && sanitizing(busy)) { // an earlier one still runs
+		var c passthrough.CheckCondition
+		if err != nil && (!errors.As(err, &c) || !sanitizing(c)) { // not: an earlier one still runs
 			return err
 		}
 		for {
