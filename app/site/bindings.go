@@ -125,6 +125,24 @@ func (s *Site) rotations() *rotate.Verbs {
 	})
 }
 
+// approvalHealth tells that batches wait for a second operator: nobody else tells them.
+func (s *Site) approvalHealth(ctx context.Context) ([]health.Warning, error) {
+	all, err := s.db.ListApprovals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for _, a := range all {
+		if a.State == app.ApprovalPending && now().Before(a.Expires) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	return []health.Warning{{Code: "approvals-pending", Level: "warn", Message: fmt.Sprintf("%d batches wait for a second operator", n), WayOut: "look at them on the Approvals page, and approve or deny each"}}, nil
+}
+
 // maxListed is how many machines one warning names.
 const maxListed = 5
 

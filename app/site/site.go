@@ -213,6 +213,7 @@ func (s *Site) wireCore(ctx context.Context) error {
 	s.health = &health.Service{}
 	s.health.Add("networks", health.Network(s.db))
 	s.health.Add("bindings", s.bindingHealth)
+	s.health.Add("approvals", s.approvalHealth)
 	s.health.Add("machines", health.Machines(s.db))
 	s.health.Add("images", health.Images(s.db))
 	s.health.Add("flight recorder", s.recorderHealth)

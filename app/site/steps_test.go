@@ -212,6 +212,13 @@ func TestAPasswordIsLeftNowhere(t *testing.T) {
 	}
 	r.verb(machineName, api.Release, nil)
 	over("the release")
+	var fetched api.List[app.Event]
+	r.must(http.MethodGet, "/api/v1/events?kind=secret.fetched&machine="+machineName+"&limit=1000", nil, &fetched)
+	if !slices.ContainsFunc(fetched.Items, func(e app.Event) bool {
+		return e.Workflow != "" && e.MachineID != "" && strings.Contains(e.Message, "for the step change")
+	}) {
+		t.Errorf("the audit of secrets has no workflow, machine and step: %+v", fetched.Items)
+	}
 	planted := []string{bmcPassword, rotated}
 	swept := r.sweep(planted)
 	if swept < 8 {
