@@ -159,3 +159,15 @@ func TestNoPasswordIsLeftAnywhere(t *testing.T) {
 		t.Errorf("the driver did not get it as a secret, and only so: %q", f.calls)
 	}
 }
+
+func TestAnOperationOnADriverThatIsGone(t *testing.T) {
+	r := newRegistry(t, &fakeBMC{})
+	m := enrolled(t, r, Input{BMC: bmc()})
+	for kind, id := range map[string]string{"power": "gone", "management": "acme"} { // nobody; one that lacks the kind
+		m.Drivers[kind] = app.Binding{Driver: id, Config: json.RawMessage(`{"address":"192.0.2.10"}`)}
+	}
+	_, err := r.For(m, Options{}).Power().Get(t.Context())
+	wantError(t, err, app.Unsupported, "unsupported-driver", "")
+	_, err = r.For(m, Options{}).Management().SetBootDevice(t.Context(), "pxe", driver.BootOptions{})
+	wantError(t, err, app.Unsupported, "unsupported-driver", "")
+}
