@@ -87,7 +87,9 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{"GET", "/api/v1/discoveries", "", ""}, {"GET", "/api/v1/images", "", ""}, {"GET", "/api/v1/images/debian-12", "/api/v1/images/{id}", ""},
 		{"GET", "/api/v1/workflows", "", ""}, {"GET", "/api/v1/workflows/w-2", "/api/v1/workflows/{id}", ""}, {"GET", "/api/v1/workflows/w-1/journal", "/api/v1/workflows/{id}/journal", ""},
 		{"GET", "/api/v1/events", "", ""}, {"GET", "/api/v1/subnets", "", ""}, {"GET", "/api/v1/leases", "", ""}, {"GET", "/api/v1/drivers", "", ""}, {"GET", "/api/v1/plugins", "", ""}, {"GET", "/api/v1/plugins/acme-bmc/logs?lines=5", "/api/v1/plugins/{name}/logs", ""},
-		{"GET", "/api/v1/profiles", "", ""}, {"GET", "/api/v1/profiles/r640", "/api/v1/profiles/{name}", ""}, {"GET", "/api/v1/pools", "", ""}, {"GET", "/api/v1/secrets", "", ""},
+		{"GET", "/api/v1/profiles", "", ""}, {"GET", "/api/v1/profiles/r640", "/api/v1/profiles/{name}", ""}, {"GET", "/api/v1/pools", "", ""}, {"GET", "/api/v1/approvals", "", ""}, {"GET", "/api/v1/approvals/ap-1", "/api/v1/approvals/{id}", ""},
+		{"GET", "/api/v1/machines/m-1/bmc-operations", "/api/v1/machines/{id}/bmc-operations", ""}, {"POST", "/api/v1/machines/m-1/query", "/api/v1/machines/{id}/query", `{"operation":"power.getPower"}`},
+		{"POST", "/api/v1/profiles/x/check", "/api/v1/profiles/{name}/check", `{"drivers":{"power":"nothing"}}`}, {"POST", "/api/v1/approvals/ap-1/decision", "/api/v1/approvals/{id}/decision", `{"deny":true}`}, {"GET", "/api/v1/secrets", "", ""},
 		{"GET", "/api/v1/users", "", ""}, {"GET", "/api/v1/tokens", "", ""}, {"GET", "/api/v1/settings", "", ""}, {"GET", "/api/v1/health", "", ""},
 		{"GET", "/api/v1/session", "", ""}, {"GET", "/api/v1/setup", "", ""}, {"GET", "/api/v1/version", "", ""}, {"GET", "/api/v1/machines/nobody", "/api/v1/machines/{id}", ""},
 	} {

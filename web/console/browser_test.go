@@ -107,6 +107,26 @@ func TestBrowserShowsEveryPage(t *testing.T) {
 	b.Clean()
 }
 
+// What is typed into the editor of a profile is checked on the way.
+func TestBrowserChecksAProfileWhileItIsTyped(t *testing.T) {
+	b, x := browser(t), site(t)
+	webtest.Demo(x, "")
+	url := x.Serve()
+	login(b, url, x.As(app.RoleAdmin))
+	b.Do(chromedp.Navigate(url+"/profiles/new"), chromedp.WaitVisible(css("#f-name")), chromedp.SendKeys(css("#f-name"), "gpu"),
+		chromedp.SendKeys(css(`[name="hardware"]`), "drivers: {power: nothing}"), chromedp.WaitVisible(css("#check .note.bad")))
+	if s := b.Text("#check"); !strings.Contains(s, "there is no driver") {
+		t.Errorf("the check says %q", s)
+	}
+	b.Shot("profile-checked")
+	b.Do(chromedp.SetValue(css(`[name="hardware"]`), "drivers: {power: redfish}"), chromedp.SendKeys(css(`[name="hardware"]`), " "), chromedp.WaitVisible(css("#check .note.ok")),
+		chromedp.Click(css("button.main")), chromedp.WaitVisible(css(`a[href="/profiles/edit/gpu"]`)))
+	if p, err := x.Store.Profile(t.Context(), "gpu"); err != nil || p.Drivers["power"].Driver != "redfish" {
+		t.Errorf("saved %+v, %v", p, err)
+	}
+	b.Clean()
+}
+
 // The live part of a machine's page moves without a reload, and the page follows a change of state.
 func TestBrowserFollowsAWorkflow(t *testing.T) {
 	b, x := browser(t), site(t)

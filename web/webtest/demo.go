@@ -46,6 +46,7 @@ func Demo(x *Site, wire string) {
 	for _, m := range demoMachines(now, wire) {
 		must(x.Store.CreateMachine(ctx, &m))
 	}
+	demoBindings(x, must, now, wire)
 	inv, err := json.Marshal(demoInventory(now, wire))
 	must(err)
 	must(x.Store.SetInventory(ctx, "m-2", inv))
@@ -95,6 +96,22 @@ func demoMachines(now time.Time, wire string) []app.Machine {
 	enrolled := mk("m-5", "rack2-node2", app.StateEnrolled, app.PowerOff, "00:00:5e:00:53:05", "192.0.2.15")
 	enrolled.Locked, enrolled.LockReason = true, "on loan to "+wire
 	return []app.Machine{deployed, deploying, ready, failed, enrolled}
+}
+
+// demoBindings binds one machine to drivers in all layers, and lets a batch wait for a second operator.
+func demoBindings(x *Site, must func(error), now time.Time, wire string) {
+	ctx := context.Background()
+	_, err := x.Store.UpdateMachine(ctx, "m-1", func(m *app.Machine) error {
+		config := json.RawMessage(`{"address":"192.0.2.21","tlsSpkiSha256":"5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef"}`)
+		m.Drivers = map[string]app.Binding{"management": {Driver: "redfish", Config: config, Layer: "bmc"}, "power": {Driver: "redfish", Config: config, Layer: "profile"}, "boot": {Driver: "ipxe", Layer: "machine"}}
+		m.Labels["bc.dev/driver.redfish"], m.Labels["bc.dev/driver-kind.redfish.power"], m.Labels["bc.dev/driver.ipxe"] = "1.0.0", "1", "1.0.0"
+		m.Sources = map[string]string{"model": "ramdisk", "serial": "redfish"}
+		return nil
+	})
+	must(err)
+	must(x.Store.CreateApproval(ctx, &app.Approval{ID: "ap-1", Operation: "release", Verb: "release", Options: json.RawMessage(`{"disks":[]}`), Actor: wire, UserID: "u-gone", State: app.ApprovalPending,
+		Created: now.Add(-time.Hour), Expires: now.Add(time.Hour), Reason: wire, Machines: []app.ApprovalItem{{ID: "m-1", Name: "rack1-node1"}, {ID: "m-3", Name: wire}}}))
+	must(x.Store.BeginBMCOperation(ctx, &app.BMCOperation{MachineID: "m-1", Command: "bmc.power", Operation: "power.setPower", Driver: "redfish", Args: json.RawMessage(`["off"]`), Error: wire, Started: now}, ""))
 }
 
 func demoInventory(now time.Time, wire string) agentv1.Inventory {
