@@ -376,6 +376,11 @@ func TestWrongBytes(t *testing.T) {
 	if reason(err) != "fetch-failed" {
 		t.Fatalf("got %v", err)
 	}
+	for _, part := range []string{s.index.Packs[0].String(), "img-1", "BLAKE3"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not name %s", err, part)
+		}
+	}
 	if got := r.content(t, "sda"); !allZero(got[:1<<20]) {
 		t.Error("the first MiB of a failed write is not clear")
 	}

@@ -71,7 +71,8 @@ func (k *worker) close() {
 // span fetches one span and writes its runs. Bytes that do not match the index are fetched again.
 func (k *worker) span(ctx context.Context, s *chunk.Span, written *atomic.Int64) error {
 	pack := path.Join(path.Dir(k.order.IndexURL), "../../packs", k.index.Packs[s.Pack].String())
-	err := k.fetch.again(ctx, pack, denials, func() error {
+	what := fmt.Sprintf("pack %s of image %s", k.index.Packs[s.Pack], k.order.ImageID)
+	err := k.fetch.again(ctx, what, denials, func() error {
 		wire := k.wire[:s.Len]
 		if err := k.fetch.bytes(ctx, pack, s.Off, wire); err != nil {
 			return err

@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -75,6 +76,9 @@ func (j *job) write(ctx context.Context, out *agentv1.WriteResult) error {
 	held, err := j.seed(ctx, out)
 	if err != nil {
 		return err
+	}
+	if len(j.order.Seeds) > 0 {
+		debug.FreeOSMemory() // the seeds' indexes are not needed any more, and the workers' buffers come on top
 	}
 	limits := chunk.DefaultLimits
 	plan := j.index.PlanWithout(held, limits)
