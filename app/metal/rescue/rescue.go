@@ -26,7 +26,8 @@ type Verbs struct{ p *metal.Ports }
 // New registers both verbs.
 func New(p *metal.Ports) *Verbs {
 	v := &Verbs{p}
-	p.Flows.RegisterVerb(workflow.Verb{Name: Verb, Version: 1, Cleanup: p.PowerDown, RetryFrom: func(*workflow.Workflow) int { return 0 },
+	p.Flows.Register(workflow.Kind{Name: kindRemember, Budget: metal.BMCCall, Run: v.remember})
+	p.Flows.RegisterVerb(workflow.Verb{Name: Verb, Version: 1, Cleanup: v.asFound, RetryFrom: func(*workflow.Workflow) int { return 1 },
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
 			if err := metal.From(m, Verb, false, app.StateEnrolled, app.StateReady, app.StateDeployed, app.StateFailed); err != nil {
 				return err
@@ -36,10 +37,13 @@ func New(p *metal.Ports) *Verbs {
 		},
 		End: func(m *app.Machine, w *workflow.Workflow) error {
 			m.WorkflowID = ""
-			if w.State == workflow.Done {
+			switch {
+			case w.State == workflow.Done:
 				m.State, m.StateSince, m.StateReason = app.StateRescue, p.Now().UTC(), ""
+			case w.State == workflow.Failed && w.Error != nil && m.State != app.StateFailed:
+				m.StateReason = "a rescue failed, and the machine is left as it was found: " + w.Error.Message
 			}
-			return nil // the machine is where it was, powered off: a failed rescue changed nothing else
+			return nil // the machine is where it was
 		}})
 	p.Flows.RegisterVerb(workflow.Verb{Name: Exit, Version: 1,
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
@@ -77,10 +81,12 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (
 	if err := v.p.CanNetboot(ctx, m); err != nil {
 		return nil, err
 	}
-	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: metal.NetbootRescue(o.AuthorizedKeys), Input: o})
+	steps := append([]workflow.Step{{ID: stepRemember, Title: "Read the power", Kind: kindRemember, On: workflow.OnSite, Lane: workflow.LaneBMC, RetrySafe: true}},
+		metal.NetbootRescue(o.AuthorizedKeys)...)
+	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: steps, Input: o})
 }
 
-// Leave takes the machine back to where it was: on its disk when it was deployed, else off.
+// Leave takes the machine back to where it was: to its disk when it was deployed, and on when it was on.
 func (v *Verbs) Leave(ctx context.Context, actor, machineID string) (*workflow.Workflow, error) {
 	m, err := v.p.Machines.Machine(ctx, machineID)
 	if err != nil {
@@ -94,7 +100,14 @@ func (v *Verbs) Leave(ctx context.Context, actor, machineID string) (*workflow.W
 		metal.Power("off", "Power off", "off"),
 	}
 	if m.Before == app.StateDeployed {
-		steps = append(steps, metal.BootDevice("boot-disk", "Boot from the disk from now on", "disk", true), metal.Power("on", "Power on", "on"))
+		steps = append(steps, metal.BootDevice("boot-disk", "Boot from the disk from now on", "disk", true))
+	}
+	on, err := v.wasOn(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	if on {
+		steps = append(steps, metal.Power("on", "Power on", "on"))
 	}
 	return v.p.Flows.Start(ctx, workflow.New{Verb: Exit, MachineID: m.ID, Actor: actor, Steps: steps})
 }

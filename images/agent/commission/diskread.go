@@ -53,7 +53,8 @@ func (t *Tester) diskRead(ctx context.Context, r *run) error {
 	defer stop()
 	turn := make(chan struct{}, readAtOnce)
 	var wg sync.WaitGroup
-	for _, d := range disks {
+	all := make([]reading, len(disks))
+	for i, d := range disks {
 		wg.Go(func() {
 			select {
 			case turn <- struct{}{}:
@@ -61,10 +62,15 @@ func (t *Tester) diskRead(ctx context.Context, r *run) error {
 			case <-ctx.Done():
 				return
 			}
-			r.read(t.patiently(ctx, d, seconds, most, &done))
+			all[i] = t.patiently(ctx, d, seconds, most, &done)
 		})
 	}
 	wg.Wait()
+	for _, got := range all {
+		if got.disk.Name != "" {
+			r.read(got)
+		}
+	}
 	return ctx.Err()
 }
 
