@@ -14,6 +14,7 @@ import (
 	"github.com/better-compute/bcd/app/metal/enroll"
 	"github.com/better-compute/bcd/app/metal/rotate"
 	"github.com/better-compute/bcd/app/secret"
+	"github.com/better-compute/bcd/app/workflow"
 )
 
 // VaultFile is [vault] of config.toml: the server that vault:// references are read from.
@@ -107,8 +108,8 @@ func (s *Site) query(ctx context.Context, m *app.Machine, operation string) (jso
 // rotations makes the verb that changes BMC passwords.
 func (s *Site) rotations() *rotate.Verbs {
 	return rotate.New(s.ports, rotate.Config{
-		Open: func(ctx context.Context, ref string) (enroll.Credentials, error) {
-			v, err := s.vault.Resolve(ctx, ref)
+		Open: func(ctx context.Context, c workflow.Command, ref string) (enroll.Credentials, error) {
+			v, err := s.vault.Resolve(secret.For(ctx, secret.Use{MachineID: c.MachineID, WorkflowID: c.WorkflowID, StepID: c.StepID}), ref)
 			if err != nil {
 				return enroll.Credentials{}, err
 			}

@@ -121,3 +121,25 @@ func TestKeys(t *testing.T) {
 		}
 	}
 }
+
+func TestVaultAndApprovalsOfAConfiguration(t *testing.T) {
+	for text, field := range map[string]string{
+		"[site]\ndestructive_batch = -1":                                      "site.destructive_batch",
+		"[vault]\naddress = \"http://vault.example\"\ntoken_file = \"/x\"":    "vault.address",
+		"[vault]\naddress = \"https://vault.example\"":                        "vault",
+		"[vault]\ntoken_file = \"/x\"":                                        "vault.address",
+		"[vault]\naddress = \"https://vault.example\"\ncolour = \"red\"":      "",
+		"[vault]\naddress = \"https://vault.example\"\ntimeout = \"a while\"": "",
+	} {
+		_, err := load(t, text)
+		e, ok := app.AsError(err)
+		if !ok || e.Code != app.InvalidConfig || e.Field != field {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	text := "[site]\ndestructive_batch = 20\n[vault]\naddress = \"https://vault.example:8200\"\nrole_id = \"r\"\nsecret_id_file = \"/x\"\ntimeout = \"3s\"\n"
+	f, err := load(t, text)
+	if err != nil || f.Site.DestructiveBatch != 20 || f.Vault.RoleID != "r" {
+		t.Errorf("%+v, %v", f.Vault, err)
+	}
+}

@@ -33,7 +33,8 @@ const operation = "management.rotateCredential"
 
 // Config is how credentials are kept and tried. Every field is required.
 type Config struct {
-	Open   func(ctx context.Context, ref string) (enroll.Credentials, error)
+	// Open opens a reference for a step of a workflow on a machine, which the audit of the fetch names.
+	Open   func(ctx context.Context, c workflow.Command, ref string) (enroll.Credentials, error)
 	Seal   func(ctx context.Context, name string, c enroll.Credentials) (ref string, err error)
 	Forget func(ctx context.Context, ref string) error
 	// Ref is the reference to a sealed credential by its name.
@@ -111,14 +112,14 @@ const (
 func stored(machineID string) string { return storedPrefix + machineID }
 
 // pair is the login the machine is reached with, and the new one; fresh is false when there is none.
-func (v *Verbs) pair(ctx context.Context, m *app.Machine) (old, next enroll.Credentials, fresh bool, err error) {
+func (v *Verbs) pair(ctx context.Context, c workflow.Command, m *app.Machine) (old, next enroll.Credentials, fresh bool, err error) {
 	if m.BMC == nil {
 		return old, next, false, app.Errorf(app.Conflict, "no-bmc", "%s has no BMC any more", m.Name)
 	}
-	if old, err = v.cfg.Open(ctx, m.BMC.CredentialRef); err != nil {
+	if old, err = v.cfg.Open(ctx, c, m.BMC.CredentialRef); err != nil {
 		return old, next, false, err
 	}
-	next, err = v.cfg.Open(ctx, v.cfg.Ref(Pending(m.ID)))
+	next, err = v.cfg.Open(ctx, c, v.cfg.Ref(Pending(m.ID)))
 	if app.CodeOf(err) == app.NotFound {
 		return old, next, false, nil
 	}
@@ -130,7 +131,7 @@ func (v *Verbs) prepare(ctx context.Context, s workflow.StepContext) (any, error
 	if err != nil {
 		return nil, err
 	}
-	old, _, fresh, err := v.pair(ctx, m)
+	old, _, fresh, err := v.pair(ctx, s.Command(), m)
 	if err != nil || fresh { // one that an earlier rotation left unsettled is tried again
 		return nil, err
 	}
@@ -175,7 +176,7 @@ func (v *Verbs) change(ctx context.Context, s workflow.StepContext) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	_, next, fresh, err := v.pair(ctx, m)
+	_, next, fresh, err := v.pair(ctx, s.Command(), m)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +196,7 @@ func (v *Verbs) check(ctx context.Context, s workflow.StepContext) (workflow.Ver
 	if err != nil {
 		return workflow.Unknown, nil, err
 	}
-	old, next, fresh, err := v.pair(ctx, m)
+	old, next, fresh, err := v.pair(ctx, s.Command(), m)
 	switch {
 	case err != nil:
 		return workflow.Unknown, nil, err
@@ -212,7 +213,7 @@ func (v *Verbs) store(ctx context.Context, s workflow.StepContext) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	_, next, fresh, err := v.pair(ctx, m)
+	_, next, fresh, err := v.pair(ctx, s.Command(), m)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +252,7 @@ func (v *Verbs) settle(ctx context.Context, s workflow.StepContext) error {
 	if err != nil {
 		return err
 	}
-	old, next, fresh, err := v.pair(ctx, m)
+	old, next, fresh, err := v.pair(ctx, s.Command(), m)
 	if err != nil || !fresh {
 		return err
 	}

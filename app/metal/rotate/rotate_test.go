@@ -112,7 +112,12 @@ func newBench(t *testing.T) *bench {
 	}
 	x.flows = workflow.NewEngine(workflow.Config{Store: db, Log: slog.New(slog.DiscardHandler), Record: func(app.Event) {}})
 	p := &metal.Ports{Machines: db, Drivers: reg, Flows: x.flows, Now: time.Now, Supports: func(_ context.Context, m *app.Machine, ops ...string) error { return reg.Check(m, ops...) }}
-	x.Verbs = rotate.New(p, rotate.Config{Open: x.open, Ref: secret.Ref,
+	x.Verbs = rotate.New(p, rotate.Config{Open: func(ctx context.Context, c workflow.Command, ref string) (enroll.Credentials, error) {
+		if c.WorkflowID == "" || c.MachineID != "m-1" {
+			t.Errorf("a secret is opened for %+v", c)
+		}
+		return x.open(ctx, ref)
+	}, Ref: secret.Ref,
 		Seal: func(ctx context.Context, name string, c enroll.Credentials) (string, error) {
 			return secret.Ref(name), x.vault.Put(ctx, name, secret.Login(c.Username, c.Password))
 		},
