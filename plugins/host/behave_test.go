@@ -186,14 +186,14 @@ type rawPlugin struct {
 	mode string
 }
 
-func (p *rawPlugin) Describe(ctx context.Context, _ *driverv1.DescribeRequest) (*driverv1.DescribeResponse, error) {
+func (p *rawPlugin) Describe(_ context.Context, _ *driverv1.DescribeRequest) (*driverv1.DescribeResponse, error) {
 	m := &driverv1.DriverManifest{Id: "acme", Version: "1.0.0", RunsOn: "site", Kinds: []string{"acme-test"}}
 	r := &driverv1.DescribeResponse{Drivers: []*driverv1.DriverManifest{m}, ProtocolVersion: 1}
 	switch p.mode {
 	case "version-two":
 		r.ProtocolVersion = 2
 	case "describe-hangs":
-		<-ctx.Done()
+		select {} // past every deadline
 	case "no-driver":
 		r.Drivers = nil
 	case "bad-id":

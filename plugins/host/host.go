@@ -44,12 +44,12 @@ type Config struct {
 	Bundled  []Bundled
 	Sandbox  sandbox.Sandbox
 	Registry Registry
-	Memory   string       // file that keeps what the plugins served last; "" none
-	RunDir   string       // where the socket directories are made; "" the system's for temporary files
-	Path     string       // PATH of the plugins; "" the system's usual
-	Logger   *slog.Logger // nil discards
-	Clock    Clock        // nil: the system's
-	Changed  func()       // told after every change of a plugin's state; must return soon; nil: nobody
+	Memory   string          // file that keeps what the plugins served last; "" none
+	RunDir   string          // where the socket directories are made; "" the system's for temporary files
+	Path     string          // PATH of the plugins; "" the system's usual
+	Logger   *slog.Logger    // nil discards
+	Clock    Clock           // nil: the system's
+	Record   func(app.Event) // told when a plugin serves, and when it is down and why; must return soon; nil discards
 
 	BackOff, StartLimit, Grace, Drain, HealthEvery, HealthLimit time.Duration // 0: the defaults
 }
@@ -64,8 +64,8 @@ func (c *Config) defaults() error {
 	if c.Clock == nil {
 		c.Clock = systemClock{}
 	}
-	if c.Changed == nil {
-		c.Changed = func() {}
+	if c.Record == nil {
+		c.Record = func(app.Event) {}
 	}
 	if c.RunDir == "" {
 		c.RunDir = os.TempDir()
@@ -113,7 +113,9 @@ func New(cfg Config) (*Host, error) {
 	return &Host{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, settled: make(chan struct{}), memory: m, plugins: map[string]*plugin{}}, nil
 }
 
-func (h *Host) changed() { h.cfg.Changed() }
+func (h *Host) record(kind, level, message string) {
+	h.cfg.Record(app.Event{Time: h.clock.Now().UTC(), Kind: kind, Level: level, Actor: "system", Message: message})
+}
 
 // Run starts every plugin and supervises them until ctx ends; then it stops them all and returns. Nothing that a plugin
 // does makes it fail.
@@ -210,7 +212,6 @@ func (h *Host) Reload() error {
 		h.log.Warn("the pins file has a line that is not used", "line", i.Line, "problem", i.Message)
 	}
 	h.replace(running, want, err != nil)
-	h.changed()
 	return err
 }
 

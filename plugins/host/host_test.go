@@ -203,6 +203,9 @@ func TestFileChangedUnderARunningHost(t *testing.T) {
 	if !strings.Contains(s.Reason, "is pinned") || s.PID != 0 || b.reg.reason("acme@1.0.0") != s.Reason {
 		t.Errorf("it stands at %+v, down %q", s, b.reg.reason("acme@1.0.0"))
 	}
+	if m, _ := b.events.Load("plugin.refused"); m == nil {
+		t.Error("nothing was recorded of the refusal")
+	}
 	_, err := b.call(t.Context(), "acme@1.0.0", "ping", "")
 	wantCode(t, err, driver.CodeUnavailable, true)
 	if err := os.Rename(good, filepath.Join(b.dir, "acme")); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/plugins/bcx"
 	"github.com/better-compute/bcd/plugins/driver"
 	"github.com/better-compute/bcd/plugins/sandbox"
@@ -185,6 +186,7 @@ type bench struct {
 	dir      string // plugins directory
 	run      string // of the socket directories
 	moved    chan struct{}
+	events   sync.Map // the last message by kind
 	stop     func()
 	finished chan error
 }
@@ -226,7 +228,8 @@ func newBench(t *testing.T, bundled ...string) *bench {
 		t.Fatal(err)
 	}
 	cfg := Config{Dir: b.dir, Sandbox: confined, Registry: b.reg, RunDir: b.run, Logger: log, Clock: b.clock, Drain: time.Second, Grace: 2 * time.Second,
-		Changed: func() {
+		Record: func(e app.Event) {
+			b.events.Store(e.Kind, e.Message)
 			select {
 			case b.moved <- struct{}{}:
 			default:

@@ -144,12 +144,14 @@ func (p *plugin) serve(ctx context.Context, run *process) error {
 	if err != nil {
 		return run.because(ctx, fmt.Errorf("asking what it serves: %w", err))
 	}
-	// Calls are let through before the registry knows the drivers, never the other way round.
-	p.up(run, desc)
+	// Calls are let through before the registry knows the drivers, never the other way round; and it is said to run when it
+	// can be called by them.
+	p.admit(run)
 	if err := p.merge(desc); err != nil {
 		p.down(clip(err.Error()), Refused)
 		return err
 	}
+	p.up(desc)
 	return nil
 }
 

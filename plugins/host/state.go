@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/better-compute/bcd/plugins/bcx"
@@ -38,15 +39,24 @@ func (p *plugin) started(run *process) {
 	p.host.log.Debug("plugin started", "plugin", p.name, "pid", run.pid(), "uid", run.prepared.Facts.UID)
 }
 
-// up lets calls go to a run.
-func (p *plugin) up(run *process, desc bcx.Description) {
+// admit lets calls go to a run.
+func (p *plugin) admit(run *process) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conn, p.reason = run.conn, ""
+}
+
+// up says that the plugin runs.
+func (p *plugin) up(desc bcx.Description) {
+	served := make([]string, 0, len(desc.Drivers))
 	for _, d := range desc.Drivers {
+		served = append(served, d.ID+" "+d.Version)
 		p.host.log.Info("a plugin serves a driver", "plugin", p.name, "driver", d.ID, "version", d.Version, "kinds", d.Kinds)
 	}
+	p.host.record("plugin.up", "info", "the plugin "+p.name+" runs and serves "+strings.Join(served, ", "))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.to(Running)
-	p.conn, p.reason = run.conn, ""
 	p.status.Reason, p.status.Message, p.status.Serving, p.status.Version = "", "", true, clip(desc.PluginVersion)
 }
 
@@ -67,7 +77,11 @@ func (p *plugin) healthy(serving bool, message string) {
 	}
 	p.host.log.Log(context.Background(), level, "a plugin told its health", "plugin", p.name, "serving", serving, "message", message)
 	p.tellRegistry(serving, "the plugin says that it cannot work: "+message)
-	p.host.changed()
+	if serving {
+		p.host.record("plugin.up", "info", "the plugin "+p.name+" can work again")
+	} else {
+		p.host.record("plugin.down", "warn", "the plugin "+p.name+" cannot work: "+message)
+	}
 }
 
 // down stops calls: those that come from now on are refused at once with the reason.
@@ -78,7 +92,6 @@ func (p *plugin) down(reason string, s State) {
 	p.status.Reason, p.status.Serving, p.status.Message = reason, false, ""
 	p.mu.Unlock()
 	p.tellRegistry(false, reason)
-	p.host.changed()
 }
 
 // rest notes that no process is there, why, and when the next comes.
@@ -99,10 +112,15 @@ func (p *plugin) rest(s State, why error, next time.Time) {
 	reason := p.reason
 	p.mu.Unlock()
 	p.tellRegistry(false, reason)
-	if why != nil {
-		p.host.log.Warn("plugin is down", "plugin", p.name, "state", string(s), "error", reason, "again", next)
+	if why == nil {
+		return
 	}
-	p.host.changed()
+	p.host.log.Warn("plugin is down", "plugin", p.name, "state", string(s), "error", reason, "again", next)
+	if s == Refused {
+		p.host.record("plugin.refused", "error", "the plugin "+p.name+" is not run: "+reason)
+	} else {
+		p.host.record("plugin.down", "warn", "the plugin "+p.name+" is down and is started again: "+reason)
+	}
 }
 
 // snapshot is the status for people.
