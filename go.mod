@@ -17,7 +17,6 @@ require (
 	github.com/klauspost/pgzip v1.3.0
 	github.com/labstack/echo/v4 v4.16.4
 	github.com/mdlayher/packet v1.2.0
-	github.com/pin/tftp/v3 v3.1.0
 	github.com/pressly/goose/v3 v3.30.1
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/spf13/cobra v1.10.2
