@@ -110,7 +110,7 @@ func Problems(err error) []*Error {
 		if err == nil {
 			return
 		}
-		if e, ok := err.(*Error); ok {
+		if e, ok := err.(*Error); ok { //nolint:errorlint // it walks the tree itself
 			out = append(out, e)
 			return
 		}

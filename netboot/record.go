@@ -89,11 +89,12 @@ func (s *Server) recordHTTP(t httpboot.Transfer) {
 		Millis: t.Took.Milliseconds(), Rate: rate(t.Bytes, t.Took), Agent: t.Agent,
 	}
 	level, message := "info", fmt.Sprintf("%s %q was answered with %d.", t.Method, t.Path, t.Status)
-	if t.Status >= 400 {
+	switch {
+	case t.Status >= 400:
 		level = "warn"
-	} else if t.Method == http.MethodGet && t.Status == http.StatusOK && t.Bytes < t.Size {
+	case t.Method == http.MethodGet && t.Status == http.StatusOK && t.Bytes < t.Size:
 		level, message, d.Error = "warn", fmt.Sprintf("Loading %q over HTTP was broken off after %d of %d bytes.", t.Path, t.Bytes, t.Size), "the client broke it off"
-	} else if mac != "" {
+	case mac != "":
 		s.noteLoader(mac, path.Base(t.Path))
 	}
 	s.record("http.get", level, s.clients.machineOf(mac), message, d)

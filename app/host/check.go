@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ type Facts struct {
 	Self       int // pid whose sockets are ours
 	Interfaces []Interface
 	FreeBytes  int64 // at the data directory
+	IPMITool   bool  // ipmitool is installed
 	ClockOK    bool  // the kernel says that something keeps it in time
 	CapEff     uint64
 	Root       bool
@@ -85,6 +87,8 @@ func Look(proc, dataDir string) (Facts, error) {
 	var tx unix.Timex
 	state, err := unix.Adjtimex(&tx)
 	f.ClockOK = err == nil && state != unix.TIME_ERROR
+	_, err = exec.LookPath("ipmitool")
+	f.IPMITool = err == nil
 	return f, nil
 }
 
@@ -158,6 +162,11 @@ func checkHost(f Facts) []Finding {
 		out = append(out, Finding{Level: "ok", Code: "clock", Message: "the clock is kept in time"})
 	} else {
 		out = append(out, Finding{Level: "warn", Code: "clock-unsynchronised", Message: "nothing keeps this host's clock in time, so machines get no time from it", WayOut: "install chrony or systemd-timesyncd"})
+	}
+	if f.IPMITool {
+		out = append(out, Finding{Level: "ok", Code: "ipmitool", Message: "ipmitool is installed, so BMCs can be driven by IPMI"})
+	} else {
+		out = append(out, Finding{Level: "warn", Code: "no-ipmitool", Message: "ipmitool is not installed, so BMCs can be driven by Redfish only", WayOut: "apt-get install ipmitool, if you have machines with IPMI alone"})
 	}
 	for name, bit := range map[string]uint{"CAP_NET_BIND_SERVICE": capNetBindService, "CAP_NET_RAW": capNetRaw} {
 		if !f.Root && f.CapEff&(1<<bit) == 0 {

@@ -176,11 +176,11 @@ func TestAProfileStepIsOneDriverInvoke(t *testing.T) {
 func TestThePayloadOfADriverInvoke(t *testing.T) {
 	p, d, _, m := shop(t)
 	m.Drivers["inspect"] = app.Binding{Driver: "ramdisk", Config: json.RawMessage(`{}`)}
-	steps, err := p.ProfileSteps(t.Context(), m, "main", []app.ProfileStep{{Step: "inspect.inspect", On: "ramdisk", With: json.RawMessage(`{"deep":true}`)}})
-	if err == nil {
+	if _, err := p.ProfileSteps(t.Context(), m, "main", []app.ProfileStep{{Step: "inspect.inspect", On: "ramdisk", With: json.RawMessage(`{"deep":true}`)}}); err == nil {
 		t.Fatal("inspect takes no arguments")
 	}
-	if steps, err = p.ProfileSteps(t.Context(), m, "main", []app.ProfileStep{{Step: "inspect.inspect", On: "ramdisk"}}); err != nil {
+	steps, err := p.ProfileSteps(t.Context(), m, "main", []app.ProfileStep{{Step: "inspect.inspect", On: "ramdisk"}})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if s := steps[0]; s.On != workflow.OnAgent || s.Lane != workflow.LaneProvision || !s.Destructive || s.RetrySafe {

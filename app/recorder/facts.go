@@ -3,6 +3,7 @@ package recorder
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"path"
 	"slices"
 	"strings"
@@ -285,7 +286,7 @@ func (p *Port) told(w wire) {
 
 // loaded learns from a transfer.
 func (f *Facts) loaded(r app.Record, w wire) {
-	if w.Method != "" && w.Method != "GET" {
+	if w.Method != "" && w.Method != http.MethodGet {
 		return
 	}
 	l := Load{Name: w.Name, Proto: "TFTP", MAC: w.port(), At: r.Time, Bytes: w.Bytes, Size: w.Size, Took: time.Duration(w.Millis) * time.Millisecond,

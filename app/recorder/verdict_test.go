@@ -22,7 +22,6 @@ var names = recorder.Names{Loaders: []string{"undionly.kpxe", "snponly.efi"}, Ke
 
 // tape writes down a boot as the appliance would.
 type tape struct {
-	at  float64 // seconds since the epoch
 	out []app.Record
 }
 

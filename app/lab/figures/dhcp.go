@@ -163,7 +163,10 @@ func (s *session) inside(ctx context.Context, ns string, command ...string) (sto
 
 // saturated finds how many exchanges a second are completed, offering twice as many each time, until the server takes no more.
 func (s *session) saturated(ctx context.Context, client string, from int) (best float64, err error) {
-	if err := s.until(ctx, "answer of DHCP", func() bool { n, err := perfdhcp(ctx, client, "-r", "50", "-p", "1", "-W", "1"); return err == nil && n > 0 }); err != nil {
+	if err := s.until(ctx, "answer of DHCP", func() bool {
+		n, err := perfdhcp(ctx, client, "-r", "50", "-p", "1", "-W", "1")
+		return err == nil && n > 0
+	}); err != nil {
 		return 0, err
 	}
 	rate := from

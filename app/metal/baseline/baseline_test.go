@@ -148,7 +148,7 @@ func (x *bench) run(t *testing.T, p *app.Profile) *workflow.Workflow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := append(before, workflow.Step{ID: "boot", Kind: kindBoot, On: workflow.OnSite, Lane: workflow.LaneQuery})
+	steps := append(slices.Clone(before), workflow.Step{ID: "boot", Kind: kindBoot, On: workflow.OnSite, Lane: workflow.LaneQuery})
 	w, err := x.flows.Start(t.Context(), workflow.New{Verb: "commission", MachineID: x.m.ID, Actor: "alice", Steps: append(steps, after...)})
 	if err != nil {
 		t.Fatal(err)

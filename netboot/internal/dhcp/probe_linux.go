@@ -74,7 +74,7 @@ const pingTime = 500 * time.Millisecond
 // Ping asks by ICMP echo whether anyone has an address that is out of ARP's reach. The socket belongs to the network
 // namespace of the calling thread. What cannot be asked counts as not in use.
 func Ping(ctx context.Context, a netip.Addr) bool {
-	c, err := net.ListenPacket("ip4:icmp", "0.0.0.0")
+	c, err := new(net.ListenConfig).ListenPacket(ctx, "ip4:icmp", "0.0.0.0")
 	if err != nil {
 		return false
 	}

@@ -140,7 +140,7 @@ func (s *sender) progress() (from uint64, err error) {
 			if err != nil {
 				return 0, err
 			}
-			n := uint64(uint16(block - uint16(s.first-1)))
+			n := uint64(block - uint16(s.first-1))
 			if n == 0 || n > s.next-s.first {
 				continue
 			}
