@@ -19,6 +19,8 @@ const (
 	liveAtOnce = 4           // machines whose live checks run at a time
 	busyPause  = time.Minute // until machines that had a workflow are looked at again
 	keeperPage = 500
+
+	failingPause = 5 * time.Minute // until failed live checks are made again
 )
 
 // KeeperConfig is what a Keeper needs. Every field is required.
@@ -45,24 +47,15 @@ type Keeper struct {
 	wake chan struct{}
 
 	mu       sync.Mutex
-	changed  map[string]bool // ids of drivers that changed since the last look
 	problems map[string][]Problem
 }
 
 // NewKeeper makes a Keeper.
 func NewKeeper(cfg KeeperConfig) *Keeper {
-	return &Keeper{cfg: cfg, wake: make(chan struct{}, 1), changed: map[string]bool{}, problems: map[string][]Problem{}}
+	return &Keeper{cfg: cfg, wake: make(chan struct{}, 1), problems: map[string][]Problem{}}
 }
 
-// DriverChanged notes that a driver came, went, rose or fell; Registry calls it.
-func (k *Keeper) DriverChanged(id string) {
-	k.mu.Lock()
-	k.changed[id] = true
-	k.mu.Unlock()
-	k.Changed()
-}
-
-// Changed notes that a profile or pool was saved.
+// Changed notes that a profile or pool was saved, or that a driver came, went, rose or fell.
 func (k *Keeper) Changed() {
 	select {
 	case k.wake <- struct{}{}:
@@ -168,9 +161,6 @@ func (k *Keeper) each(ctx context.Context, f func(*app.Machine) error) error {
 
 // Run looks at all machines, and again whenever a driver, a profile or a pool changed, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
-	k.mu.Lock()
-	k.changed = map[string]bool{} // what was registered before is no change: no BMC is logged in to for it
-	k.mu.Unlock()
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
@@ -184,29 +174,31 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			k.cfg.Log.Error("checking the bindings of machines", "error", err)
 		}
-		if busy || err != nil {
+		switch {
+		case busy || err != nil:
 			again.Reset(busyPause)
+		case slices.ContainsFunc(k.Problems(), func(p Problem) bool { return p.Live }):
+			again.Reset(failingPause)
 		}
 	}
 }
 
-// Look makes every machine's bindings anew and runs the live checks of those that changed, or whose drivers did. busy is
+// Look makes every machine's bindings anew and runs the live checks of those that changed, whose drivers did, or that failed
+// before. busy is
 // true when machines were left alone because a workflow runs on them.
 func (k *Keeper) Look(ctx context.Context) (busy bool, err error) {
-	k.mu.Lock()
-	drivers := k.changed
-	k.changed = map[string]bool{}
-	k.mu.Unlock()
 	seen := map[string]bool{}
 	var live []app.Machine
 	err = k.each(ctx, func(m *app.Machine) error {
 		seen[m.ID] = true
+		was := m.Labels
 		moved, wait, err := k.renew(ctx, m)
 		busy = busy || wait
 		switch {
+		case wait: // its turn comes when it is free
 		case k.broken(m.ID):
 			k.note(m, nil, true) // one problem is told, not what follows from it
-		case moved || bindsOne(m, drivers):
+		case moved || k.otherVersion(m, was) || k.failing(m.ID):
 			live = append(live, *m)
 		}
 		return err
@@ -219,9 +211,12 @@ func (k *Keeper) Look(ctx context.Context) (busy bool, err error) {
 	return busy, ctx.Err()
 }
 
-func bindsOne(m *app.Machine, drivers map[string]bool) bool {
+// otherVersion reports whether one of a machine's drivers is of another version than the machine was bound to, by the labels
+// that it had: a plugin that merely starts again is no reason to log in to every BMC.
+func (k *Keeper) otherVersion(m *app.Machine, was map[string]string) bool {
 	for _, b := range m.Drivers {
-		if drivers[b.Driver] {
+		d, err := k.cfg.Registry.Driver(b.Driver)
+		if v := was[LabelPrefix+"driver."+b.Driver]; err == nil && v != "" && v != d.Version() {
 			return true
 		}
 	}
@@ -289,6 +284,13 @@ func (k *Keeper) note(m *app.Machine, now []Problem, live bool) {
 		return
 	}
 	k.problems[m.ID] = kept
+}
+
+// failing reports whether a driver's own check of the machine failed last.
+func (k *Keeper) failing(machineID string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.problems[machineID], func(p Problem) bool { return p.Live })
 }
 
 // broken reports whether a machine's bindings do not resolve.

@@ -17,6 +17,7 @@ import (
 type office struct {
 	*Keeper
 	r      *Registry
+	def    driver.Definition // of redfish
 	db     *store.DB
 	check  error
 	checks int
@@ -31,9 +32,9 @@ func newOffice(t *testing.T) *office {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	o := &office{db: db}
-	o.r = New(Config{Secrets: vault{"secret://root/bmc": secret.Login("admin", "pw")}, Profiles: db, Changed: func(id string) {
+	o.r = New(Config{Secrets: vault{"secret://root/bmc": secret.Login("admin", "pw")}, Profiles: db, Changed: func() {
 		if o.Keeper != nil {
-			o.DriverChanged(id)
+			o.Changed()
 		}
 	}})
 	def := driver.Definition{ID: "redfish", Version: "1.0.0", RunsOn: "site", Config: []byte(bmcSchema), Implements: map[string]driver.Factory{},
@@ -41,6 +42,7 @@ func newOffice(t *testing.T) *office {
 	for _, k := range []string{"power", "management"} {
 		def.Implements[k] = func(json.RawMessage) (any, error) { return &fakeBMC{}, nil }
 	}
+	o.def = def
 	for _, d := range []*driver.Driver{mustDefine(t, def), define(t, "acme", "1.0.0", &fakeBMC{}, "power")} {
 		if err := o.r.Register(d, ""); err != nil {
 			t.Fatal(err)
@@ -199,13 +201,21 @@ func TestADriverThatChangedIsCheckedLiveAgain(t *testing.T) {
 	o.r.SetUp("redfish", "1.0.0", false, "it crashed")
 	o.r.SetUp("redfish", "1.0.0", true, "")
 	o.look(t)
+	if o.checks != 0 {
+		t.Errorf("%d checks because the driver started again", o.checks)
+	}
+	newer := o.def
+	newer.Version = "1.1.0"
+	if err := o.r.Register(mustDefine(t, newer), ""); err != nil {
+		t.Fatal(err)
+	}
+	o.look(t)
 	p := o.Problems()
 	if len(p) != 2 || !p[0].Live || p[0].Error.Reason != driver.CodeUnreachable {
 		t.Fatalf("problems %+v", p)
 	}
 	o.check = nil
-	o.DriverChanged("redfish")
-	o.look(t)
+	o.look(t) // what failed is checked again
 	if p := o.Problems(); len(p) != 0 {
 		t.Errorf("it answers again, and there is %+v", p)
 	}

@@ -41,7 +41,7 @@ type Config struct {
 	CallTimeout time.Duration
 	Journal     app.BMCOperationStore // journals operations on BMCs; nil: nothing is written down
 	Record      func(app.Event)       // takes changes on BMCs for the timeline; nil: none
-	Changed     func(id string)       // told after a driver came, went, rose or fell; nil: nobody
+	Changed     func()                // told after a driver came, went, rose or fell; nil: nobody
 	Now         func() time.Time      // nil: time.Now
 }
 
@@ -84,9 +84,9 @@ func New(cfg Config) *Registry {
 }
 
 // changed tells whoever checks bindings. mu must not be held.
-func (r *Registry) changed(id string) {
+func (r *Registry) changed() {
 	if r.cfg.Changed != nil {
-		r.cfg.Changed(id)
+		r.cfg.Changed()
 	}
 }
 
@@ -106,7 +106,7 @@ func keyOf(d *driver.Driver) string { return d.ID() + "@" + d.Version() }
 func (r *Registry) Register(d *driver.Driver, plugin string) error {
 	err := r.register(d, plugin)
 	if err == nil {
-		r.changed(d.ID())
+		r.changed()
 	}
 	return err
 }
@@ -136,7 +136,7 @@ func (r *Registry) Unregister(id, version string) {
 		delete(r.picks, id)
 	}
 	r.mu.Unlock()
-	r.changed(id)
+	r.changed()
 }
 
 // SetUp says whether the plugin behind a driver runs; reason tells why not. A driver that is down stays registered.
@@ -149,7 +149,7 @@ func (r *Registry) SetUp(id, version string, up bool, reason string) {
 	}
 	r.mu.Unlock()
 	if news {
-		r.changed(id)
+		r.changed()
 	}
 }
 
@@ -167,7 +167,7 @@ func (r *Registry) Pick(id, version string) error {
 	if version != "" && !known {
 		return app.Missing("driver", id+"@"+version)
 	}
-	r.changed(id)
+	r.changed()
 	return nil
 }
 

@@ -82,7 +82,7 @@ func (s *Site) fetched(f secret.Fetch) {
 // wireDrivers makes the registry and what keeps machines bound to it.
 func (s *Site) wireDrivers() {
 	s.registry = drivers.New(drivers.Config{Secrets: s.vault, Profiles: s.db, Logger: s.log, BMCDrivers: s.cfg.File.BMCDrivers, Journal: s.db,
-		Changed: func(id string) { s.bindings.DriverChanged(id) },
+		Changed: func() { s.bindings.Changed() },
 		Record: func(e app.Event) {
 			if e.Kind != drivers.CommandPower && e.Kind != drivers.CommandBoot { // those are recorded with their times by the verbs' hardware
 				s.emit(e)
