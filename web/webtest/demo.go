@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/better-compute/bcd/app"
@@ -153,5 +154,25 @@ func demoFlows(now time.Time, wire string) []workflow.Workflow {
 			Steps: []workflow.Step{step("boot", "Set the boot device", workflow.StepDone, 22*time.Minute, 21*time.Minute), failed}},
 		{ID: "w-3", Verb: "commission", MachineID: "m-5", State: workflow.Interrupted, Actor: "bob", Created: now.Add(-time.Minute), Steps: []workflow.Step{unknown}},
 		{ID: "w-4", Verb: "release", MachineID: "m-3", State: workflow.Done, Actor: "alice", Created: now.Add(-5 * time.Hour), Ended: now.Add(-3 * time.Hour), Steps: []workflow.Step{erased}},
+		{ID: "w-5", Verb: "commission", MachineID: "m-1", State: workflow.Failed, Actor: "alice", Created: now.Add(-7 * time.Hour), Ended: now.Add(-6 * time.Hour), Steps: demoTests(now, wire)},
 	}
+}
+
+// demoTests are the tests of a commissioning: one passed, one failed, one that could not be made.
+func demoTests(now time.Time, wire string) []workflow.Step {
+	at := now.Add(-6 * time.Hour)
+	var out []workflow.Step
+	for i, r := range []agentv1.TestResult{
+		{Test: "link", Result: agentv1.TestPassed, Values: []agentv1.TestValue{{Subject: "eno1", Name: "leads to", Text: wire}, {Subject: "eno1", Name: "speed", Value: 25000, Unit: "Mbit/s", Limit: "at least 10000"}}, Log: wire},
+		{Test: "disk-read", Result: agentv1.TestFailed, Message: "sda rate: 12 MB/s, at least 100 is wanted " + wire, Skipped: []string{"sdb: is storage of the network"},
+			Values: []agentv1.TestValue{{Subject: "sda", Name: "rate", Value: 12, Unit: "MB/s", Limit: "at least 100", Failed: true}}},
+		{Test: "smart", Result: agentv1.TestNotRun, Message: "vda: a virtio disk has no command for its health"},
+	} {
+		r.Started, r.Ended = at, at.Add(time.Second)
+		kind, _ := app.KindOfTest(r.Test)
+		raw, _ := json.Marshal(r)
+		out = append(out, workflow.Step{ID: "test-" + strconv.Itoa(i), Title: kind.Title, Kind: agentv1.KindTest, State: workflow.StepDone, Started: at, Ended: r.Ended,
+			Payload: json.RawMessage(`{"test":"` + r.Test + `"}`), Result: raw})
+	}
+	return out
 }
