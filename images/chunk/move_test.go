@@ -40,7 +40,7 @@ func perform(x *Index, disk []byte, moves []Move, steps []Step) (took map[int32]
 // TestMovesInPlace: every way in which files move on a disk, with source and target the same. All that the disk held is
 // taken, within the budget; without one, rings are left out, and still nothing wrong is taken.
 func TestMovesInPlace(t *testing.T) {
-	const piece, n = 64 << 10, 160
+	const piece, n = 24 << 10, 100
 	old := testImage(21, n*piece)
 	pieces := make([][]byte, n)
 	for i := range pieces {
@@ -50,6 +50,8 @@ func TestMovesInPlace(t *testing.T) {
 	swapped := append([][]byte{}, pieces...)
 	rand.New(rand.NewPCG(1, 1)).Shuffle(n, func(i, j int) { swapped[i], swapped[j] = swapped[j], swapped[i] })
 	noise := [][]byte{testImage(22, 5*piece/2/Block*Block)}
+	s := testStore(t)
+	o := build(t, s, old)
 	for name, img := range map[string][]byte{
 		"the same":            old,
 		"all later":           join(pieces[:40], noise, pieces[40:]),
@@ -60,13 +62,12 @@ func TestMovesInPlace(t *testing.T) {
 		"the same many times": bytes.Repeat(old[:40*piece], 4),
 		"nothing of it":       testImage(23, n*piece),
 	} {
-		s := testStore(t)
-		o, x := build(t, s, old), build(t, s, img)
-		for _, budget := range []int{64 << 20, 1 << 20, 0} {
+		x, want := build(t, s, img), pad(img)
+		for _, budget := range []int{64 << 20, 256 << 10, 0} {
 			disk := make([]byte, max(len(old), len(img))+piece)
 			copy(disk, old)
 			l := DefaultLimits
-			l.Raw, l.Last = 512<<10, 0
+			l.Raw, l.Last = MaxChunkBytes, 0
 			held := x.Held(o)
 			moves := x.Moves(held, l)
 			steps := Order(moves, budget)
@@ -85,7 +86,7 @@ func TestMovesInPlace(t *testing.T) {
 			}
 			for i := range x.Chunks {
 				c := &x.Chunks[i]
-				if took[int32(i)] && !bytes.Equal(disk[c.Offset:c.End()], pad(img)[c.Offset:c.End()]) {
+				if took[int32(i)] && !bytes.Equal(disk[c.Offset:c.End()], want[c.Offset:c.End()]) {
 					t.Errorf("%s, %d bytes of memory: chunk %d was destroyed after it was moved", name, budget, i)
 				}
 			}
