@@ -58,6 +58,16 @@
 // files by whole blocks. Fixed pieces of 64 KiB share a tenth. What has no files in it, or large ones, keeps chunks of
 // 64 KiB and more.
 //
+// So a machine whose disk holds the first build fetches 23.0 MB of the second instead of 168.4, indexes of 0.95 MB included,
+// leaves 42 MB in place and moves 382 MB on its disk. One that holds neither fetches 1.006 times what the chunks take, their
+// packs being shared with the first build.
+//
+// A dense image of 1 GiB, half noise and half a short pattern, needs 0.9 s of fetching and writing on two idle cores, and
+// then 0.39 s of flushing, when it is flushed once at the end; flushed every 32 MiB by one of eight connections, 0.92 to
+// 1.04 s in all. Of 1.05 s of processor time, HTTP server included, 0.28 s are decompression, 0.25 s BLAKE3 and 0.2 s the
+// connection. Handing on 256 KiB at a time as they come, writes of 1 MiB, and large pages for the buffers cost more than they
+// save; spans of 2 MiB change nothing.
+//
 // Hashes: BLAKE3 (AVX2) takes 0.4 s a GB here, of pieces as small as frames are, SHA-256 with the processor's own
 // instructions 0.7 s. In QEMU's software emulation both are slow alike: 30 and 28 MB/s on its default processor, 14 and
 // 11 MB/s on one that emulates these instructions. The wire is checked by BLAKE3 of frames; bytes that lie on a
