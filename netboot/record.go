@@ -49,7 +49,7 @@ func (s *Server) recordDHCP(x dhcp.Exchange) {
 		return
 	}
 	s.record(x.Kind, x.Level, machine, x.Message, x)
-	if machine != "" || x.Stage == bootfile.StageOS || (x.Kind != "dhcp.offer" && x.Kind != "dhcp.heard") || !s.discovers(x.Subnet) {
+	if machine != "" || x.Stage == bootfile.StageOS || !sighting(x) || !s.discovers(x.Subnet) {
 		return
 	}
 	now := s.cfg.Clock().UTC()
@@ -58,6 +58,17 @@ func (s *Server) recordDHCP(x dhcp.Exchange) {
 		d.Address = x.Addr.String()
 	}
 	s.cfg.Port.Discovered(context.Background(), d)
+}
+
+// sighting reports the one exchange of each boot that counts for a discovery.
+func sighting(x dhcp.Exchange) bool {
+	switch x.Kind {
+	case "dhcp.offer", "dhcp.heard":
+		return true
+	case "dhcp.proxy":
+		return x.Request == "DISCOVER" // port 4011 may follow
+	}
+	return false
 }
 
 func (s *Server) discovers(subnet string) bool {

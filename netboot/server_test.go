@@ -231,11 +231,13 @@ func TestDiscoveriesAreReported(t *testing.T) {
 		{Kind: "dhcp.offer", MAC: nodeMAC, Subnet: "net-lab", Stage: bootfile.StageFirmware},               // ours
 		{Kind: "dhcp.offer", MAC: "00:00:5e:00:53:0a", Subnet: "net-lab", Stage: bootfile.StageOS},         // no netboot
 		{Kind: "dhcp.offer", MAC: "00:00:5e:00:53:0b", Subnet: "net-other", Stage: bootfile.StageFirmware}, // not to be discovered
-		{Kind: "dhcp.ack", MAC: "00:00:5e:00:53:0c", Subnet: "net-lab", Stage: bootfile.StageFirmware},     // counted by its offer
+		{Kind: "dhcp.proxy", Request: "DISCOVER", MAC: "00:00:5e:00:53:0d", Subnet: "net-lab", Stage: bootfile.StageIPXE, Arch: "x64"},
+		{Kind: "dhcp.proxy", Request: "REQUEST", MAC: "00:00:5e:00:53:0d", Subnet: "net-lab", Stage: bootfile.StageIPXE, Arch: "x64"}, // port 4011 after it
+		{Kind: "dhcp.ack", MAC: "00:00:5e:00:53:0c", Subnet: "net-lab", Stage: bootfile.StageFirmware},                                // counted by its offer
 	} {
 		s.recordDHCP(x)
 	}
-	if len(port.found) != 1 || port.found[0].MAC != "00:00:5e:00:53:09" || port.found[0].Arch != "x64" {
+	if len(port.found) != 2 || port.found[1].MAC != "00:00:5e:00:53:0d" || port.found[0].MAC != "00:00:5e:00:53:09" || port.found[0].Arch != "x64" {
 		t.Errorf("discovered %+v", port.found)
 	}
 	if x := e.wait(t, "dhcp.offer", patience, kind("dhcp.offer")); x.MachineID != "m-1" || !json.Valid(x.Data) {
