@@ -25,8 +25,8 @@ import (
 // guestTime bounds the whole life of a guest; software emulation boots an operating system in about a minute.
 const guestTime = 8 * time.Minute
 
-// TestGuest runs this agent, built now, in the ramdisk of a QEMU machine: it connects, takes an inventory, wipes two disks,
-// sets the clock and jumps into the operating system on the third.
+// TestGuest runs this agent, built now, in the ramdisk of a QEMU machine: it connects, takes an inventory, tests the
+// hardware, wipes two disks, sets the clock and jumps into the operating system on the third.
 func TestGuest(t *testing.T) {
 	dist, image := parts(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,6 +39,7 @@ func TestGuest(t *testing.T) {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	data.SiteURLs = []string{"https://10.0.2.2:1", "https://10.0.2.2:" + port} // QEMU's name for this host; the first is dead
 	data.BootMAC = "52:54:00:12:34:56"
+	data.BootURLs = []string{streams(t)}
 	spare := spareDisks(t)
 	console := start(t, dist, initrd(t, dist, *data), image, spare)
 	site.Send(site.Command("inventory", agentv1.KindInventory, struct{}{}))
@@ -62,6 +63,7 @@ func TestGuest(t *testing.T) {
 	if n := inv.NICs; len(n) != 1 || !n[0].Boot || !n[0].Link || n[0].Driver != "virtio_net" || len(n[0].Addrs) == 0 {
 		t.Errorf("ports %+v", n)
 	}
+	commissioned(t, site)
 	site.Send(site.Command("wipe", agentv1.KindWipe, agentv1.Wipe{Disks: []agentv1.DiskTarget{{Serial: "NV1"}, {Serial: "SC1"}}}))
 	var wiped agentv1.WipeResult
 	decode(t, site.Result("wipe"), &wiped)
