@@ -117,7 +117,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 }
 
 // console passes what machines print on to the appliance, once it is up, for their timelines.
-type console struct{ to atomic.Pointer[func(machine, text string)] }
+type console struct {
+	to atomic.Pointer[func(machine, text string)]
+}
 
 func (c *console) show(s Site) {
 	if x, ok := s.(interface{ ConsoleLine(machine, text string) }); ok {

@@ -20,20 +20,22 @@ const (
 	maxLogAttrs = 16
 	// maxLastLines is enough for what an interpreter says of an exception nobody caught.
 	maxLastLines = 16
+	maxLastLine  = 200 // bytes
 )
 
 // forwardLog passes a plugin's stderr to a log until r ends, and gives its last lines, for the message
 // of a plugin that ended. Lines of JSON keep their level,
 // message (msg) and attributes, which come in a group named plugin; other lines are warnings. All text is cleaned and
 // bounded; of a flood, what is beyond 50 lines a second is counted and dropped.
-func forwardLog(r io.Reader, log *slog.Logger) (last []string) {
+func forwardLog(r io.Reader, log *slog.Logger) []string {
 	lines := bufio.NewReaderSize(r, maxLogLine)
 	var pace pace
+	var end ending
 	dropped := 0
 	for {
 		line, err := lines.ReadSlice('\n')
 		if text := bytes.TrimSpace(line); len(text) > 0 {
-			last = append(last[max(0, len(last)-maxLastLines+1):], clean(string(text), 200))
+			end.add(text)
 			switch {
 			case !pace.allows(time.Now()):
 				dropped++
@@ -52,9 +54,28 @@ func forwardLog(r io.Reader, log *slog.Logger) (last []string) {
 			if dropped > 0 {
 				log.Warn("plugin wrote too much, lines were dropped", "lines", dropped)
 			}
-			return last
+			return end.lines()
 		}
 	}
+}
+
+// ending keeps the last lines of a log. A plugin that writes gigabytes pays one short copy a line.
+type ending struct {
+	raw  [maxLastLines][]byte
+	next int
+}
+
+func (e *ending) add(line []byte) {
+	at := &e.raw[e.next%maxLastLines]
+	*at = append((*at)[:0], line[:min(len(line), maxLastLine)]...)
+	e.next++
+}
+
+func (e *ending) lines() (out []string) {
+	for i := max(0, e.next-maxLastLines); i < e.next; i++ {
+		out = append(out, clean(string(e.raw[i%maxLastLines]), maxLastLine))
+	}
+	return out
 }
 
 func forwardLine(log *slog.Logger, line []byte) {
