@@ -36,6 +36,8 @@ func TestForms(t *testing.T) {
 		{"deploy", "/machines/m-3/deploy", form("image", "img-1", "disk", "serial:S4EWNX0M", "kexec", "false", "userData", "#cloud-config\r\na: b\r\n"), 303, "/machines/m-3", "deploy"},
 		{"deploy of nothing", "/machines/m-3/deploy", form("disk", "serial:S4EWNX0M"), 422, "", ""},
 		{"deploy with a line break", "/machines/m-3/deploy", form("image", "img-1", "kernelArgs", "a\nb"), 422, "", ""},
+		{"redeploy without the name", "/machines/m-1/deploy", form("image", "img-1", "redeploy", "true"), 422, "", ""},
+		{"redeploy", "/machines/m-1/deploy", form("image", "img-1", "redeploy", "true", "confirm", "rack1-node1"), 303, "/machines/m-1", "deploy"},
 		{"release without the name", "/machines/m-1/release", form("confirm", "rack1"), 422, "", ""},
 		{"release", "/machines/m-1/release", form("confirm", "rack1-node1", "serial", "ZA1"), 303, "/machines/m-1", "release"},
 		{"delete without the name", "/machines/m-1/delete", "", 422, "", ""},
@@ -76,7 +78,7 @@ func TestForms(t *testing.T) {
 		}
 	}
 	for _, call := range x.Service.Calls() {
-		if o, ok := call.In.(api.VerbOptions); ok && o.Deploy != nil && (o.Deploy.UserData != "#cloud-config\na: b\n" || o.Deploy.Disk.Serial != "S4EWNX0M" || *o.Deploy.Kexec) {
+		if o, ok := call.In.(api.VerbOptions); ok && o.Deploy != nil && !o.Deploy.Redeploy && (o.Deploy.UserData != "#cloud-config\na: b\n" || o.Deploy.Disk.Serial != "S4EWNX0M" || *o.Deploy.Kexec) {
 			t.Errorf("deploy %+v", o.Deploy)
 		}
 	}

@@ -193,10 +193,15 @@ func (q *request) verb(v api.Verb, f verbForm) error {
 	return f.page(q.c, q)
 }
 
-func readDeploy(q *request, _ *app.Machine) (any, error) {
+func readDeploy(q *request, m *app.Machine) (any, error) {
 	f := q.form
+	if f.Get("redeploy") != "" {
+		if err := typed(q, m); err != nil {
+			return nil, err
+		}
+	}
 	d := app.DeploySpec{Image: f.Get("image"), Hostname: strings.TrimSpace(f.Get("hostname")), KernelArgs: strings.TrimSpace(f.Get("kernelArgs")), SSHKeys: lines(f.Get("sshKeys")),
-		UserData: strings.ReplaceAll(f.Get("userData"), "\r\n", "\n"), ColdProof: f.Get("coldProof") != "", WipeOthers: f.Get("wipeOthers") != ""}
+		UserData: strings.ReplaceAll(f.Get("userData"), "\r\n", "\n"), ColdProof: f.Get("coldProof") != "", Redeploy: f.Get("redeploy") != "", WipeOthers: f.Get("wipeOthers") != ""}
 	if k := f.Get("kexec"); k != "" {
 		on := k == "true"
 		d.Kexec = &on
