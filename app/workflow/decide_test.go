@@ -93,12 +93,15 @@ func TestMarkDone(t *testing.T) {
 func TestRetryOfAFailureBeginsWhereTheVerbSays(t *testing.T) {
 	in(t, func(t *testing.T, b *bench) {
 		var ran []string
-		fail := true
+		fail, looked := true, make(chan struct{})
 		for _, name := range []string{"off", "boot", "write"} {
 			b.kind(name, func(_ context.Context, s workflow.StepContext) (any, error) {
 				ran = append(ran, strings.SplitN(s.Command().Key, ":", 3)[2])
 				if name == "write" && fail {
 					return nil, app.Errorf(app.Unavailable, "agent-not-up", "no agent")
+				}
+				if name == "write" {
+					<-looked
 				}
 				return nil, nil
 			})
@@ -116,6 +119,7 @@ func TestRetryOfAFailureBeginsWhereTheVerbSays(t *testing.T) {
 		if b.state("m1") != app.StateDeploying {
 			t.Errorf("machine is %s", b.state("m1"))
 		}
+		close(looked)
 		b.want(b.wait(e, w.ID), workflow.Done, "")
 		if !slices.Equal(ran, []string{"off#0", "boot#0", "write#0", "boot#1", "write#1"}) || b.state("m1") != app.StateReady {
 			t.Errorf("ran %v, machine %s", ran, b.state("m1"))
