@@ -11,7 +11,7 @@ RAMDISK := images/ramdisk/embed/dist
 APT_BUILD := ipxe zstd ca-certificates
 APT_IMAGE := mmdebstrap fdisk e2fsprogs mtools dosfstools grub-pc-bin grub-efi-amd64-bin grub-common zstd
 APT_LAB   := qemu-system-x86 qemu-utils ovmf iproute2
-APT_TEST  := gcc libc6-dev udhcpc isc-dhcp-client isc-dhcp-relay isc-dhcp-server dhcpcd-base dnsmasq-base kea-dhcp4-server kea-admin tftpd-hpa tcpdump atftp tftp-hpa curl nginx-light iputils-ping python3-sushy chromium kmod xz-utils gdisk mount procps ipmitool openipmi
+APT_TEST  := gcc libc6-dev udhcpc isc-dhcp-client isc-dhcp-relay isc-dhcp-server dhcpcd-base dnsmasq-base kea-dhcp4-server kea-admin tftpd-hpa tcpdump atftp tftp-hpa curl nginx-light iputils-ping python3-sushy chromium kmod xz-utils gdisk mount procps xorriso ipmitool openipmi
 
 .PHONY: help setup setup-test build ramdisk image lab test test-guests figures generate check-generated lint fuzz clean
 
@@ -25,12 +25,11 @@ define apt
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" != 0 ]; then echo "these Debian packages are missing; as root: apt-get install --no-install-recommends$$missing" >&2; exit 1; fi; \
 	echo "installing:$$missing"; \
-	policy=/usr/sbin/policy-rc.d; made=; \
-	if [ ! -e $$policy ]; then printf '#!/bin/sh\nexit 101\n' >$$policy; chmod 755 $$policy; made=1; fi; \
-	failed=0; { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing </dev/null >/dev/null; } || failed=1; \
-	[ -z "$$made" ] || rm -f $$policy; \
-	if command -v systemctl >/dev/null; then for p in $$missing; do systemctl -q disable "$${p%-light}" 2>/dev/null || :; done; fi; \
-	exit $$failed
+	policy=/usr/sbin/policy-rc.d; \
+	if [ ! -e $$policy ]; then trap "rm -f $$policy" EXIT; printf '#!/bin/sh\nexit 101\n' >$$policy; chmod 755 $$policy; fi; \
+	units=$$(for p in $$missing; do systemctl -q is-enabled "$${p%-light}" 2>/dev/null || echo "$${p%-light}"; done); \
+	apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing </dev/null >/dev/null; \
+	for u in $$units; do systemctl -q disable "$$u" 2>/dev/null || :; done
 endef
 
 setup: ## install what building and the lab need (as root; else it is named)
@@ -45,7 +44,7 @@ $(JS_PLUGIN)/node_modules/.package-lock.json: $(JS_PLUGIN)/package-lock.json
 	cd $(JS_PLUGIN) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 
 # What the ramdisks are made of: built again only when something of it is newer.
-RAMDISK_SOURCES := go.mod $(shell find app/*.go cmd/bcd-ramdisk images/agent images/chunk images/ramdisk proto -name '*.go' ! -name '*_test.go') \
+RAMDISK_SOURCES := go.mod $(shell find app/*.go cmd/bcd-ramdisk images/agent images/chunk images/layout images/ramdisk proto -name '*.go' ! -name '*_test.go') \
 	$(shell find images/ramdisk/modules -type f)
 $(RAMDISK)/lab/manifest.json: $(RAMDISK_SOURCES) | setup
 	go run ./images/ramdisk/mkramdisk -out $(RAMDISK) -work .cache/ramdisk -version $(VERSION)
@@ -80,7 +79,7 @@ test-guests: # the tests that boot machines
 	BCD_QEMU=1 BCD_SCREENSHOTS=$(CURDIR)/.cache/screenshots BCD_OSIMAGE_CACHE=$(CURDIR)/.cache/lab/images BCD_LAB_WORK=$(CURDIR)/.cache/labtest BCD_LAB_RAMDISK=$(CURDIR)/$(RAMDISK)/server \
 	  go test -count=1 -p 1 -timeout 40m $(GUESTS)
 
-figures: setup build ## measure what users wait for, as root: `name value` lines; RUNS=3 ONLY=name,...
+figures: setup-test build ## measure what users wait for, as root: `name value` lines; RUNS=3 ONLY=name,...
 	build/bcd lab figures --work .cache/figures --images .cache/lab/images --runs $(or $(RUNS),3) $(if $(ONLY),--only $(ONLY))
 
 generate: ## write generated code anew
