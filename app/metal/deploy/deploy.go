@@ -1,7 +1,8 @@
 // Package deploy writes an image to a machine's disk and waits until the installed operating system says that it runs.
 //
-// Success is said by the operating system, never by the agent: alive (any frame of it), phoned home, or silent. Alive but
-// not phoned home ends as "deployed, not confirmed". Only silence may power-cycle the machine, once.
+// That the agent wrote the disk is not success: the deploy is done when the operating system phones home. A system that only
+// shows signs of life, such as a lease or a login prompt, leaves the machine as "deployed, not confirmed". A machine that
+// shows none is power-cycled, once.
 package deploy
 
 import (

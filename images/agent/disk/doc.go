@@ -1,11 +1,11 @@
 // Package disk puts an image on a disk: it answers agent.write, agent.verify and agent.configure.
 //
-// Before the first byte it refuses what cannot work: a disk that is ambiguous, in use, read-only, too small or of another
-// sector size than the image was made for, and a machine where another disk carries the same file systems. Then it clears
-// the disk's first and last MiB, looks for what the disk holds of the image already (below), fetches the other chunks over
-// parallel connections, checks each against the signed index, writes with O_DIRECT, zeroes what the image leaves out with
-// BLKZEROOUT, and reads everything back. The first MiB, and with it the partition table, is written last: a disk whose write
-// was cut short does not boot.
+// Nothing is written while an order can still be known to fail: when its rule fits several disks, when the disk is in use,
+// read-only, too small or of another sector size than the image was made for, and when another disk of the machine carries
+// the same file systems. Then it empties both ends of the disk, a MiB each, looks for what the disk holds of the image
+// already (below), fetches the other chunks over parallel connections, checks each against the signed index, writes with
+// O_DIRECT, zeroes what the image leaves out with BLKZEROOUT, and reads everything back. The first MiB, and with it the
+// partition table, is written last: a disk whose write was cut short does not boot.
 //
 // What a disk holds already is of two kinds: what an earlier write of the same image left when it was cut short, which eight
 // chunks tell, and chunks of an image that was deployed before, whose index the order names (a seed). Every such chunk is
