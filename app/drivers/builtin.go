@@ -6,7 +6,7 @@ import (
 	"github.com/better-compute/bcd/plugins/driver"
 )
 
-// The ids of the built-in drivers, which no plugin may take.
+// The ids of the built-in drivers.
 const (
 	IDRedfish          = "redfish"
 	IDIPXE             = "ipxe"
@@ -14,6 +14,9 @@ const (
 	IDImageStream      = "image-stream"
 	IDRamdisk          = "ramdisk"
 )
+
+// reserved are the ids that no plugin may take, even where the built-in driver is not registered.
+var reserved = []string{IDRedfish, IDIPXE, IDVirtualMediaBoot, IDImageStream, IDRamdisk}
 
 // IPXE is the driver that boots machines from the network, over what prepares and ends their permission to.
 func IPXE(b driver.Boot) driver.Definition {

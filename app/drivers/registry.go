@@ -102,7 +102,7 @@ func (r *Registry) idsLocked() map[string]bool {
 func keyOf(d *driver.Driver) string { return d.ID() + "@" + d.Version() }
 
 // Register adds a driver. plugin is the name of the plugin that serves it, or "" for a built-in one. A second driver of
-// the same id and version, and a plugin's driver with the id of a built-in one, are INVALID_CONFIG.
+// the same id and version, and a plugin's driver with the id of a built-in one, registered yet or not, are INVALID_CONFIG.
 func (r *Registry) Register(d *driver.Driver, plugin string) error {
 	err := r.register(d, plugin)
 	if err == nil {
@@ -118,14 +118,25 @@ func (r *Registry) register(d *driver.Driver, plugin string) error {
 		return app.Errorf(app.InvalidConfig, "driver-registered", "the driver %s is registered already", keyOf(d)).
 			Do("give it another id or version")
 	}
-	for _, e := range r.entries {
-		if e.driver.ID() == d.ID() && e.plugin == "" && plugin != "" {
-			return app.Errorf(app.InvalidConfig, "driver-id-built-in", "the plugin %q cannot serve %q: that driver is built in", plugin, d.ID()).
-				Do("give the plugin's driver another id")
-		}
+	if plugin != "" && r.builtInLocked(d.ID()) {
+		return app.Errorf(app.InvalidConfig, "driver-id-built-in", "the plugin %q cannot serve %q: that driver is built in", plugin, d.ID()).
+			Do("give the plugin's driver another id")
 	}
 	r.entries[keyOf(d)] = &entry{driver: d, plugin: plugin, up: true}
 	return nil
+}
+
+// builtInLocked reports whether an id is reserved for a built-in driver or taken by one. mu must be held.
+func (r *Registry) builtInLocked(id string) bool {
+	if slices.Contains(reserved, id) {
+		return true
+	}
+	for _, e := range r.entries {
+		if e.driver.ID() == id && e.plugin == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // Unregister removes a driver, when its plugin was removed.
