@@ -204,7 +204,7 @@ func (p *Ports) runMedia(ctx context.Context, s workflow.StepContext) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	drive := p.Drivers.For(m, drivers.Options{Key: s.Command().Key, TraceParent: s.Command().TraceParent}).VirtualMedia()
+	drive := p.Drivers.For(m, CallOf(s.Command())).VirtualMedia()
 	if s.Command().Kind == KindMediaEject {
 		return nil, drive.Eject(ctx)
 	}

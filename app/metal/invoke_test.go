@@ -60,12 +60,14 @@ func (a *attempt) Log(string, ...any)           {}
 type rack struct {
 	calls []string
 	key   string
+	trace string
 	until time.Time
 }
 
 func (r *rack) Invoke(ctx *driver.Context, op string, args []json.RawMessage) (any, error) {
 	raw, _ := json.Marshal(args)
 	r.calls, r.key = append(r.calls, op+string(raw)), ctx.IdempotencyKey
+	r.trace = ctx.TraceParent
 	r.until, _ = ctx.Deadline()
 	ctx.Emit(driver.Progress{Phase: "turning", Done: 1, Total: 2})
 	switch op {
@@ -119,8 +121,8 @@ func shop(t *testing.T) (*metal.Ports, *desk, *rack, *app.Machine) {
 	m.Drivers = res.Bindings
 	p := &metal.Ports{Machines: shelf{m: m}, Drivers: reg, Flows: d, Now: time.Now,
 		Supports: func(_ context.Context, m *app.Machine, ops ...string) error { return reg.Check(m, ops...) },
-		Hardware: func(_ context.Context, m *app.Machine, key string) (metal.Hardware, error) {
-			return reg.For(m, drivers.Options{Key: key}).Hardware(), nil
+		Hardware: func(_ context.Context, m *app.Machine, call drivers.Options) (metal.Hardware, error) {
+			return reg.For(m, call).Hardware(), nil
 		}}
 	p.Register()
 	return p, d, r, m
@@ -128,9 +130,12 @@ func shop(t *testing.T) (*metal.Ports, *desk, *rack, *app.Machine) {
 
 var fanCurve = app.ProfileStep{Step: "acme-cooling.setFanCurve", Title: "Turn the fans up", With: json.RawMessage(`[30,60,100]`), Timeout: app.Duration(time.Minute)}
 
+// traceParent is the span of every attempt here.
+const traceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
 // command is the attempt of a planned step.
 func command(s workflow.Step) *attempt {
-	return &attempt{cmd: workflow.Command{Key: "wf:wf-1:" + s.ID + "#2", Kind: s.Kind, WorkflowID: "wf-1", StepID: s.ID, Attempt: 2, MachineID: "m-1", Lane: s.Lane,
+	return &attempt{cmd: workflow.Command{Key: "wf:wf-1:" + s.ID + "#2", Kind: s.Kind, WorkflowID: "wf-1", StepID: s.ID, Attempt: 2, MachineID: "m-1", Lane: s.Lane, TraceParent: traceParent,
 		NotAfter: time.Now().Add(time.Duration(s.Budget)).Round(0), Payload: s.Payload}}
 }
 
@@ -153,7 +158,7 @@ func TestAProfileStepIsOneDriverInvoke(t *testing.T) {
 	if raw, _ := json.Marshal(out); string(raw) != `{"resultJson":{"rpm":900}}` {
 		t.Errorf("result %s", raw)
 	}
-	if len(r.calls) != 1 || r.calls[0] != "setFanCurve[[30,60,100]]" || r.key != "wf:wf-1:profile-0#2" || !r.until.Equal(a.cmd.NotAfter) {
+	if len(r.calls) != 1 || r.calls[0] != "setFanCurve[[30,60,100]]" || r.key != "wf:wf-1:profile-0#2" || r.trace != traceParent || !r.until.Equal(a.cmd.NotAfter) {
 		t.Errorf("calls %q, key %q, until %s of %s", r.calls, r.key, r.until, a.cmd.NotAfter)
 	}
 	if len(a.progress) != 1 || a.progress[0].Phase != "turning" {
@@ -227,8 +232,13 @@ func TestRegisteredStepsActThroughTheirOwnCode(t *testing.T) {
 		t.Fatalf("kinds %q", kinds)
 	}
 	for _, s := range steps {
-		if _, err := d.kinds[s.Kind].Run(t.Context(), command(s)); err != nil {
+		r.key, r.trace = "", ""
+		a := command(s)
+		if _, err := d.kinds[s.Kind].Run(t.Context(), a); err != nil {
 			t.Errorf("%s: %v", s.Kind, err)
+		}
+		if r.key != a.cmd.Key || r.trace != traceParent {
+			t.Errorf("%s: its driver was called with key %q and traceparent %q", s.Kind, r.key, r.trace)
 		}
 	}
 	want := []string{`setPower["soft"]`, `getPower[]`, `setBootDevice["disk",{"persistent":true}]`, `insert["https://images.example/a.iso"]`, `eject[]`}

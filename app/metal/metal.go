@@ -39,8 +39,8 @@ type Ports struct {
 	Flows    Flows
 	// Drivers makes a machine's drivers callable, plans calls of them and knows which hardware profile applies.
 	Drivers *drivers.Registry
-	// Hardware binds a machine's drivers; key is the idempotency key of the attempt.
-	Hardware func(ctx context.Context, m *app.Machine, key string) (Hardware, error)
+	// Hardware binds a machine's drivers for one call, which call describes to them.
+	Hardware func(ctx context.Context, m *app.Machine, call drivers.Options) (Hardware, error)
 	// Supports refuses, with UNSUPPORTED, a verb whose BMC operations no driver of the machine serves.
 	Supports func(ctx context.Context, m *app.Machine, operations ...string) error
 	// SiteAddress is this site's own address as the machine's provisioning network sees it.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/agent"
+	"github.com/better-compute/bcd/app/drivers"
 	"github.com/better-compute/bcd/app/workflow"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
@@ -134,8 +135,13 @@ func (p *Ports) hardware(ctx context.Context, s workflow.StepContext) (*app.Mach
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := p.Hardware(ctx, m, s.Command().Key)
+	h, err := p.Hardware(ctx, m, CallOf(s.Command()))
 	return m, h, err
+}
+
+// CallOf describes an attempt to the drivers that it calls.
+func CallOf(c workflow.Command) drivers.Options {
+	return drivers.Options{Key: c.Key, TraceParent: c.TraceParent}
 }
 
 // SawPower notes what the BMC said on the machine.

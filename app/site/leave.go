@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/drivers"
 	"github.com/better-compute/bcd/app/metal"
 	"github.com/better-compute/bcd/app/workflow"
 	"github.com/better-compute/bcd/web/api"
@@ -42,7 +43,7 @@ func (s *service) retire(ctx context.Context, actor, id string, o api.VerbOption
 }
 
 func (s *service) cutPower(ctx context.Context, m *app.Machine) error {
-	h, err := s.ports.Hardware(ctx, m, "retire:"+m.ID)
+	h, err := s.ports.Hardware(ctx, m, drivers.Options{Key: "retire:" + m.ID})
 	if err != nil {
 		return err
 	}

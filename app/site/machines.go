@@ -100,8 +100,8 @@ func (inRamdisk) Inspect(*driver.Context) (driver.Inventory, error) {
 func (s *Site) wireMachines(context.Context) error {
 	s.ports = &metal.Ports{
 		Machines: s.db, Agents: s.db, Boots: boots{s.agents, s.recorder.Record}, Flows: s.engine, Drivers: s.registry, Now: now,
-		Hardware: func(_ context.Context, m *app.Machine, key string) (metal.Hardware, error) {
-			return timed{s.registry.For(m, drivers.Options{Key: key}).Hardware(), s.recorder.Record, m}, nil
+		Hardware: func(_ context.Context, m *app.Machine, call drivers.Options) (metal.Hardware, error) {
+			return timed{s.registry.For(m, call).Hardware(), s.recorder.Record, m}, nil
 		},
 		Supports: func(_ context.Context, m *app.Machine, operations ...string) error {
 			return s.registry.Check(m, operations...)

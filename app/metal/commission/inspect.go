@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/better-compute/bcd/app"
-	"github.com/better-compute/bcd/app/drivers"
 	"github.com/better-compute/bcd/app/metal"
 	"github.com/better-compute/bcd/app/workflow"
 	"github.com/better-compute/bcd/plugins/driver"
@@ -27,7 +26,7 @@ func (v *Verbs) inspect(ctx context.Context, s workflow.StepContext) (any, error
 	if err != nil {
 		return nil, err
 	}
-	inv, err := v.p.Drivers.For(m, drivers.Options{Key: s.Command().Key, TraceParent: s.Command().TraceParent}).Inspect(ctx)
+	inv, err := v.p.Drivers.For(m, metal.CallOf(s.Command())).Inspect(ctx)
 	if err != nil {
 		s.Log("the BMC could not be inspected: %v", err)
 		return nil, nil

@@ -182,7 +182,7 @@ func (v *Verbs) cycle(ctx context.Context, s workflow.StepContext) error {
 	if err != nil {
 		return err
 	}
-	h, err := v.p.Hardware(ctx, m, s.Command().Key)
+	h, err := v.p.Hardware(ctx, m, metal.CallOf(s.Command()))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/drivers"
 	"github.com/better-compute/bcd/app/metal"
 	"github.com/better-compute/bcd/app/workflow"
 )
@@ -64,7 +65,7 @@ func (v *Verbs) Read(ctx context.Context, machineID string) (app.Power, error) {
 	if err != nil {
 		return app.PowerUnknown, err
 	}
-	h, err := v.p.Hardware(ctx, m, "read:"+m.ID)
+	h, err := v.p.Hardware(ctx, m, drivers.Options{Key: "read:" + m.ID})
 	if err != nil {
 		return app.PowerUnknown, err
 	}

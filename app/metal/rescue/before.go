@@ -26,7 +26,7 @@ func (v *Verbs) remember(ctx context.Context, s workflow.StepContext) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	h, err := v.p.Hardware(ctx, m, s.Command().Key)
+	h, err := v.p.Hardware(ctx, m, metal.CallOf(s.Command()))
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (v *Verbs) asFound(ctx context.Context, s workflow.StepContext) error {
 	if err != nil {
 		return err
 	}
-	h, err := v.p.Hardware(ctx, m, s.Command().Key)
+	h, err := v.p.Hardware(ctx, m, metal.CallOf(s.Command()))
 	if err != nil {
 		return err
 	}

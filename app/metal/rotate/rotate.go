@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
-	"github.com/better-compute/bcd/app/drivers"
 	"github.com/better-compute/bcd/app/metal"
 	"github.com/better-compute/bcd/app/metal/enroll"
 	"github.com/better-compute/bcd/app/workflow"
@@ -187,7 +186,7 @@ func (v *Verbs) change(ctx context.Context, s workflow.StepContext) (any, error)
 		s.Log("the BMC takes the new password already")
 		return nil, nil
 	}
-	return nil, v.p.Drivers.For(m, drivers.Options{Key: s.Command().Key, TraceParent: s.Command().TraceParent}).Management().Rotate(ctx, next.Password, next.Username)
+	return nil, v.p.Drivers.For(m, metal.CallOf(s.Command())).Management().Rotate(ctx, next.Password, next.Username)
 }
 
 // check finds out which password the BMC takes.
