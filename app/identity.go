@@ -11,11 +11,11 @@ import (
 // MAC is an Ethernet address in its one stored form: six lower-case pairs joined by colons.
 type MAC string
 
-// ParseMAC reads aa:bb:cc:00:11:22, AA-BB-CC-00-11-22, aabb.cc00.1122 and AABBCC001122, and refuses anything else,
+// ParseMAC reads 00:00:5e:00:53:ab, 00-00-5E-00-53-AB, 0000.5e00.53ab and 00005E0053AB, and refuses anything else,
 // the all-zero and broadcast addresses, and group addresses.
 func ParseMAC(s string) (MAC, error) {
 	bad := func(why string) (MAC, error) {
-		return "", Invalid("mac", "%q is not a usable MAC address: %s", clip(s, 40), why).Do("write it as aa:bb:cc:00:11:22")
+		return "", Invalid("mac", "%q is not a usable MAC address: %s", clip(s, 40), why).Do("write it as 00:00:5e:00:53:ab")
 	}
 	digits := s
 	switch {

@@ -65,7 +65,7 @@ func node(k Kind) *fakePort {
 }
 
 func TestScriptForEachState(t *testing.T) {
-	forms := []string{"?mac=00-00-5e-00-53-01", "?mac=00:00:5e:00:53:01", "?mac=00-00-5E-00-53-01&uuid=", "?mac=02-00-00-00-00-99&mac=00-00-5e-00-53-01"}
+	forms := []string{"?mac=00-00-5e-00-53-01", "?mac=00:00:5e:00:53:01", "?mac=00-00-5E-00-53-01&uuid=", "?mac=00-00-5e-00-53-99&mac=00-00-5e-00-53-01"}
 	for k, want := range map[Kind]string{KindRamdisk: "kernel --name kernel ", KindDisk: "sanboot ", KindNone: "sanboot "} {
 		_, e, base := local(t, node(k))
 		for _, f := range forms {
@@ -87,7 +87,7 @@ func TestScriptForEachState(t *testing.T) {
 func TestUnknownAndFinishedMachinesGoToTheirDisk(t *testing.T) {
 	port := node(KindRamdisk)
 	_, _, base := local(t, port)
-	for _, q := range []string{"", "?mac=", "?mac=nonsense", "?mac=02-00-00-00-00-99", "?uuid=01020304-0506-0708-090a-0b0c0d0e0f10"} {
+	for _, q := range []string{"", "?mac=", "?mac=nonsense", "?mac=00-00-5e-00-53-99", "?uuid=01020304-0506-0708-090a-0b0c0d0e0f10"} {
 		if status, body := get(t, base+"/boot/script"+q); status != 200 || !strings.Contains(body, "sanboot") {
 			t.Errorf("%q: %d\n%s", q, status, body)
 		}

@@ -24,7 +24,7 @@ func viaRelay(giaddr string, info ...byte) dhcpv4.Modifier {
 // Case 7, for relays whose own address is not of the client's subnet (RFC 3527) or that want to stay in between (RFC 5107).
 func TestRelayInformation(t *testing.T) {
 	other := remote
-	other.ID, other.CIDR = "net-other", netip.MustParsePrefix("203.0.113.0/24")
+	other.ID, other.CIDR = "net-other", netip.MustParsePrefix("203.0.113.0/25")
 	other.PoolStart, other.PoolEnd = netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("203.0.113.20")
 	r := start(t, newStore(), []app.Subnet{lan, remote, other})
 	link := []byte{1, 3, 'a', 0, 0xff, 5, 4, 203, 0, 113, 1, 2, 0}
@@ -37,7 +37,7 @@ func TestRelayInformation(t *testing.T) {
 		"no option 82":           {"198.51.100.1", nil, remote.CIDR, "192.0.2.1"},
 		"circuit only":           {"198.51.100.1", []byte("\x01\x04port\x02\x00"), remote.CIDR, "192.0.2.1"},
 		"link selection":         {"198.51.100.1", link, other.CIDR, "192.0.2.1"},
-		"link, foreign relay":    {"10.9.9.2", link, other.CIDR, "192.0.2.1"},
+		"link, foreign relay":    {"203.0.113.129", link, other.CIDR, "192.0.2.1"},
 		"server override":        {"198.51.100.1", []byte{11, 4, 198, 51, 100, 1}, remote.CIDR, "198.51.100.1"},
 		"malformed suboption":    {"198.51.100.1", []byte{5, 9, 203, 0}, remote.CIDR, "192.0.2.1"},
 		"link of odd length":     {"198.51.100.1", []byte{5, 3, 203, 0, 113}, remote.CIDR, "192.0.2.1"},
@@ -62,7 +62,7 @@ func TestRelayInformation(t *testing.T) {
 		})
 	}
 	// Nothing is ours behind this relay, whatever giaddr says.
-	r.silent(discover(mac(2), viaRelay("198.51.100.1", 5, 4, 172, 31, 0, 1)), discover(mac(2), viaRelay("172.31.0.1")))
+	r.silent(discover(mac(2), viaRelay("198.51.100.1", 5, 4, 203, 0, 113, 254)), discover(mac(2), viaRelay("203.0.113.254")))
 	// Option 82 counts for nothing when no relay is to be answered.
 	if offer, _ := r.ask(discover(mac(3), viaRelay("0.0.0.0", link...))); !lan.CIDR.Contains(addrOf(offer.YourIPAddr)) {
 		t.Error(offer.Summary())
