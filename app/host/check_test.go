@@ -86,10 +86,18 @@ func TestLookSeesThisHost(t *testing.T) {
 
 // Once installed, the check is run beside the appliance: its own ports are no fault.
 func TestAnApplianceThatRunsIsNoFault(t *testing.T) {
-	socks := []Socket{{Proto: "tcp", Port: 8443, PID: 5, Process: program}}
-	for _, f := range Check(Facts{Sockets: socks, Self: 1, FreeBytes: 1 << 40}, []Need{{"tcp", 8443, "the console"}}) {
-		if strings.Contains(f.Message, "8443") && (f.Level != "ok" || f.Code != "port-ours") {
-			t.Errorf("%+v", f)
+	for _, n := range []Need{{"tcp", 8443, "the console"}, {"udp", 4011, "proxy DHCP"}} {
+		ours := Socket{Proto: n.Proto, Port: n.Port, PID: 5, Process: program}
+		for want, socks := range map[string][]Socket{"port-ours": {ours}, "port-free": nil} {
+			var codes []string
+			for _, f := range Check(Facts{Sockets: socks, Self: 1, FreeBytes: 1 << 40}, []Need{n}) {
+				if strings.HasPrefix(f.Code, "port-") || f.Code == "rival-service" {
+					codes = append(codes, f.Level+" "+f.Code)
+				}
+			}
+			if len(codes) != 1 || codes[0] != "ok "+want {
+				t.Errorf("%s port %d is %q, want %s", n.Proto, n.Port, codes, want)
+			}
 		}
 	}
 }

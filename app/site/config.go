@@ -122,5 +122,6 @@ func (f *File) Needs() []host.Need {
 	return []host.Need{
 		need("tcp", f.Listen.Console, "the console"), need("tcp", f.Listen.Agent, "agents"), need("tcp", f.Listen.Boot, "boot files"),
 		{Proto: "udp", Port: 67, For: "DHCP"}, {Proto: "udp", Port: 69, For: "TFTP"}, {Proto: "udp", Port: 123, For: "time"},
+		{Proto: "udp", Port: 4011, For: "proxy DHCP"},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/host"
 )
 
 func load(t *testing.T, text string) (File, error) {
@@ -36,7 +37,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	needs := f.Needs()
-	if len(needs) != 6 || needs[0].Port != 9443 || needs[1].Port != 9444 || needs[3].Port != 67 {
+	if len(needs) != 7 || needs[0].Port != 9443 || needs[1].Port != 9444 || needs[3].Port != 67 || needs[6] != (host.Need{Proto: "udp", Port: 4011, For: "proxy DHCP"}) {
 		t.Errorf("needs %+v", needs)
 	}
 }
