@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/plugins/driver"
+	"github.com/better-compute/bcd/plugins/sandbox"
 )
 
 // Bad plugins end in a clear state, and the host lives.
@@ -111,5 +113,35 @@ func TestCallsThatBreakTheProtocol(t *testing.T) {
 	defer cancel()
 	if _, err := b.call(ctx, "alpha@1.0.0", "progress", ""); driver.AsError(err).Code != driver.CodeTimeout {
 		t.Errorf("endless progress gave %v", err)
+	}
+}
+
+// A sandbox that cannot be had as configured is not tried again and again: the plugin waits for another configuration.
+func TestMisconfiguredSandbox(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cfg  sandbox.Config
+		root bool
+		says string
+	}{
+		"an account that is not there": {sandbox.Config{Enabled: true, User: "nobody-has-this"}, true, `no account "nobody-has-this"`},
+		"an unusable cgroup":           {sandbox.Config{Enabled: true, Cgroup: "/nowhere/plugins"}, false, "cgroup /nowhere/plugins cannot be used"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.root && os.Geteuid() != 0 {
+				t.Skip("left out: another account for plugins needs root")
+			}
+			b := newBench(t, "a:good=alpha@1.0.0")
+			var err error
+			if b.cfg.Sandbox, err = sandbox.New(tt.cfg); err != nil {
+				t.Fatal(err)
+			}
+			s := b.start().status("a")
+			if s.State != Refused || !strings.Contains(s.Reason, tt.says) || !s.Next.IsZero() {
+				t.Errorf("it stands at %+v", s)
+			}
+			if said, _ := b.events.Load("plugin.refused"); !strings.Contains(fmt.Sprint(said), tt.says) {
+				t.Errorf("the event says %v", said)
+			}
+		})
 	}
 }

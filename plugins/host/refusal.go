@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/better-compute/bcd/plugins/bcx"
+	"github.com/better-compute/bcd/plugins/sandbox"
 )
 
 // refusal is a reason for which starting again does not help: the plugin waits until pins or configuration change.
@@ -21,5 +22,6 @@ func refuse(format string, args ...any) error { return &refusal{fmt.Errorf(forma
 // isRefusal reports whether a start failed for a reason that time does not heal.
 func isRefusal(err error) bool {
 	var r *refusal
-	return errors.As(err, &r) || errors.Is(err, bcx.ErrProtocol)
+	var c *sandbox.ConfigError
+	return errors.As(err, &r) || errors.As(err, &c) || errors.Is(err, bcx.ErrProtocol)
 }

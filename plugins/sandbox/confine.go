@@ -49,7 +49,7 @@ func New(cfg Config) (Sandbox, error) {
 	}
 	if cfg.Cgroup != "" {
 		if s.cgroups, err = prepareCgroups(cgroupRoot, procRoot, isCgroup2, cfg); err != nil {
-			s.broken = fmt.Errorf("no plugin runs, since their cgroup %s cannot be used: %w", cfg.Cgroup, err)
+			s.broken = &ConfigError{fmt.Errorf("no plugin runs, since their cgroup %s cannot be used: %w", cfg.Cgroup, err)}
 			cfg.Logger.Error(s.broken.Error())
 		}
 	}

@@ -71,9 +71,20 @@ func (p *Prepared) Kill() error { return p.kill() }
 // started). Every Prepared has to be closed.
 func (p *Prepared) Close() error { return p.close() }
 
+// ConfigError is why a plugin cannot be confined as configured: trying again does not help until the configuration, or the
+// account or cgroup that it names, has changed.
+type ConfigError struct{ Err error }
+
+// Error gives the reason.
+func (e *ConfigError) Error() string { return e.Err.Error() }
+
+// Unwrap gives what it wraps.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
 // Sandbox starts plugins.
 type Sandbox interface {
-	// Prepare makes the command of a plugin. It fails with a sentence when the plugin cannot be confined as configured.
+	// Prepare makes the command of a plugin. It fails with a sentence when the plugin cannot be confined: a *ConfigError
+	// when the configuration is why.
 	Prepare(ctx context.Context, p Plugin) (*Prepared, error)
 	// State says what the sandbox of this machine lacks, for Health; nil when it is whole.
 	State() []string

@@ -64,12 +64,13 @@ func accountHas(id int) (bool, error) {
 
 // absent reports whether a lookup ended with "there is none"; a machine without /etc/passwd has none.
 func absent(err error) (bool, error) {
+	var n user.UnknownUserError
 	var u user.UnknownUserIdError
 	var g user.UnknownGroupIdError
 	switch {
 	case err == nil:
 		return false, nil
-	case errors.As(err, &u), errors.As(err, &g), errors.Is(err, fs.ErrNotExist):
+	case errors.As(err, &n), errors.As(err, &u), errors.As(err, &g), errors.Is(err, fs.ErrNotExist):
 		return true, nil
 	default:
 		return false, fmt.Errorf("looking up accounts: %w", err)
@@ -87,13 +88,18 @@ func checkUser(name string) error {
 	return nil
 }
 
-// account gives uid and primary group of an account by name or number.
+// account gives uid and primary group of an account by name or number. One that is not there, or is root, is a *ConfigError.
 func account(name string) (uid, gid int, err error) {
 	u, err := user.Lookup(name)
+	if _, nan := strconv.Atoi(name); err != nil && nan == nil {
+		u, err = user.LookupId(name)
+	}
+	none, err := absent(err)
 	if err != nil {
-		if u, err = user.LookupId(name); err != nil {
-			return 0, 0, fmt.Errorf("there is no account %q, which user in [plugins] names: create it or take the key out", name)
-		}
+		return 0, 0, err
+	}
+	if none {
+		return 0, 0, &ConfigError{fmt.Errorf("there is no account %q, which user in [plugins] names: create it or take the key out", name)}
 	}
 	uid, err1 := strconv.Atoi(u.Uid)
 	gid, err2 := strconv.Atoi(u.Gid)
@@ -101,7 +107,7 @@ func account(name string) (uid, gid int, err error) {
 		return 0, 0, fmt.Errorf("reading account %q: %w", name, err)
 	}
 	if uid == 0 {
-		return 0, 0, errRoot
+		return 0, 0, &ConfigError{errRoot}
 	}
 	return uid, gid, nil
 }
