@@ -27,9 +27,9 @@ type cgroups struct {
 	pidsMax   int64
 }
 
-// prepareCgroups makes the directory of plugins' cgroups and turns the controllers on in it and its parent. cgroup v2 gives no
-// controllers to the children of a cgroup that holds processes itself: a process that finds itself in the parent moves into
-// a leaf, main, beside the plugins. check sees that a directory is of cgroup v2: isCgroup2.
+// prepareCgroups makes the directory of plugins' cgroups and turns the controllers on in it and its parent. The kernel turns
+// them on only below a cgroup without processes of its own, the root excepted: bcd, where it stands in the parent, goes to a
+// leaf called main there. check sees that a directory is of cgroup v2: isCgroup2.
 func prepareCgroups(root, proc string, check func(dir string) error, cfg Config) (*cgroups, error) {
 	dir := filepath.Clean(cfg.Cgroup)
 	parent := filepath.Dir(dir)

@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"os/user"
@@ -118,6 +120,27 @@ func TestSwitchedOff(t *testing.T) {
 	}
 	if f.Status["NoNewPrivs"] != "0" || f.Status["Seccomp"] != "0" || l.Facts.Confined || l.Facts.Landlock != 0 || len(s.State()) == 0 {
 		t.Errorf("it is confined: %+v %v", l.Facts, f.Status)
+	}
+}
+
+// TestPrivilegedIsLogged has the log name each start of a privileged plugin, and of no other.
+func TestPrivilegedIsLogged(t *testing.T) {
+	needRoot(t)
+	var said bytes.Buffer
+	s, err := New(Config{Enabled: true, Privileged: []string{"beta"}, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const line = "privileged plugin starts"
+	output(t, s, plugin(t, "alpha", "self"))
+	if strings.Contains(said.String(), line) {
+		t.Errorf("a confined plugin is logged: %s", &said)
+	}
+	for n := range 2 {
+		output(t, s, plugin(t, "beta", "self"))
+		if got := said.String(); strings.Count(got, line) != n+1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "plugin=beta") {
+			t.Errorf("after start %d the log says %s", n+1, got)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -62,6 +63,33 @@ func TestFilterItself(t *testing.T) {
 		}
 		if bare[name] == errno && errno != "EINVAL" {
 			t.Logf("%s answers %s without the filter too", name, errno)
+		}
+	}
+}
+
+// TestListIsWhole holds the list against what a plugin must be refused, both ways: nothing is missing, nothing is in it that
+// nobody asked for.
+func TestListIsWhole(t *testing.T) {
+	both := []string{
+		"kexec_load", "kexec_file_load", "reboot",
+		"init_module", "finit_module", "delete_module",
+		"mount", "umount2", "pivot_root",
+		"open_tree", "open_tree_attr", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", // the new mount API
+		"unshare", "setns",
+		"swapon", "swapoff",
+		"bpf", "io_uring_setup", "io_uring_enter", "io_uring_register",
+		"ptrace", "process_vm_readv", "process_vm_writev", "perf_event_open", "userfaultfd",
+		"keyctl", "add_key", "request_key",
+		"open_by_handle_at",
+		"settimeofday", "clock_settime", "adjtimex", "clock_adjtime",
+		"acct", "quotactl", "quotactl_fd", "lookup_dcookie", "syslog",
+	}
+	for name, list := range map[string][]string{"amd64": append(slices.Clone(both), "iopl", "ioperm"), "arm64": both} {
+		refused := deniedCalls(name)
+		slices.Sort(refused)
+		slices.Sort(list)
+		if !slices.Equal(refused, list) {
+			t.Errorf("%s refuses\n%q, not\n%q", name, refused, list)
 		}
 	}
 }
