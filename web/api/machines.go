@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -170,27 +171,48 @@ func (a *API) changeMachine(c *Call, in MachineChange) (*app.Machine, error) {
 	if err := in.validate(c, a.Profiles); err != nil {
 		return nil, err
 	}
-	m, err := a.Machines.Machine(c, c.Path["id"])
-	if err != nil {
-		return nil, err
+	for range changeTries {
+		m, said, err := a.tryChange(c, in)
+		switch {
+		case errors.Is(err, errOvertaken):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		return m, a.Bus.Record(c, app.Event{Kind: "machine.changed", MachineID: m.ID, Actor: c.actor(), Message: m.Name + " was edited" + said})
 	}
-	next := *m
+	return nil, app.Errorf(app.Conflict, "machine-busy", "%s is changed by others all the time: its drivers cannot be changed now", c.Path["id"]).Do("try again")
+}
+
+// changeTries is how often bindings are made anew when the machine changed while they were made.
+const changeTries = 3
+
+// errOvertaken says that the machine is no longer the one that its bindings were made for.
+var errOvertaken = errors.New("the machine has changed meanwhile")
+
+// tryChange edits the machine as it is now. Bindings are stored only on the machine they were made for: a workflow that started
+// meanwhile keeps its drivers, and another's change is not undone.
+func (a *API) tryChange(c *Call, in MachineChange) (m *app.Machine, said string, err error) {
+	was, err := a.Machines.Machine(c, c.Path["id"])
+	if err != nil {
+		return nil, "", err
+	}
+	next := *was
 	in.apply(&next)
-	said, err := a.rebind(c, in, m, &next)
-	if err != nil {
-		return nil, err
+	if said, err = a.rebind(c, in, was, &next); err != nil {
+		return nil, "", err
 	}
-	m, err = a.Machines.UpdateMachine(c, m.ID, func(m *app.Machine) error {
+	m, err = a.Machines.UpdateMachine(c, was.ID, func(m *app.Machine) error {
+		if in.rebinds() && m.Version != was.Version {
+			return errOvertaken
+		}
 		in.apply(m)
 		if in.rebinds() {
 			m.Drivers, m.Labels = next.Drivers, next.Labels
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return m, a.Bus.Record(c, app.Event{Kind: "machine.changed", MachineID: m.ID, Actor: c.actor(), Message: m.Name + " was edited" + said})
+	return m, said, err
 }
 
 // rebinds reports whether the change touches what the machine's bindings are made of.
