@@ -1,13 +1,16 @@
 package host
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/better-compute/bcd/app"
 )
@@ -16,7 +19,9 @@ import (
 type Installation struct {
 	Root   string
 	Binary string // the file to install: this executable
-	Out    io.Writer
+	// PluginsDir is what the configuration names, "" for none: an uninstallation says that it stays.
+	PluginsDir string
+	Out        io.Writer
 	// Run executes a command of the host; exec.CommandContext when nil.
 	Run func(ctx context.Context, name string, args ...string) error
 }
@@ -115,7 +120,7 @@ const config = `# bcd's configuration. Every line is optional; the values shown 
 `
 
 // Install puts the binary, account, directories, configuration and unit in place. Running it again changes nothing that is
-// already right, and never the configuration.
+// already right, and never the configuration. A service that runs is restarted when its binary or unit is another than before.
 func (in Installation) Install(ctx context.Context) error {
 	if in.Root == "/" && os.Geteuid() != 0 {
 		return app.Errorf(app.Forbidden, "not-root", "bcd install needs root").Do("run it with sudo")
@@ -131,25 +136,42 @@ func (in Installation) Install(ctx context.Context) error {
 			return fmt.Errorf("making %s: %w", d.path, err)
 		}
 	}
-	if err := in.copyBinary(); err != nil {
+	_, err := os.Stat(in.at(UnitPath))
+	before := err == nil
+	newBinary, err := in.copyBinary()
+	if err != nil {
 		return err
 	}
 	if err := in.writeOnce(ConfigPath, config, 0o644); err != nil {
 		return err
 	}
-	if err := in.write(UnitPath, unit, 0o644); err != nil {
+	newUnit, err := in.write(UnitPath, unit, 0o644)
+	if err != nil {
 		return err
 	}
-	for _, c := range [][]string{{"chown", "-R", account + ":" + account, DataDir}, {"systemctl", "daemon-reload"}, {"systemctl", "enable", "--now", "bcd.service"}} {
-		if err := in.run(ctx, c[0], c[1:]...); err != nil {
-			return err
-		}
+	if err := in.start(ctx, before && (newBinary || newUnit)); err != nil {
+		return err
 	}
 	in.say("installed: open https://<this host>:8443/ and use the setup code that `journalctl -u bcd` shows")
 	return nil
 }
 
-// Uninstall stops and removes the unit and the binary. Configuration and data stay: they are named, not deleted.
+// start makes systemd run what is installed, now and after each boot.
+func (in Installation) start(ctx context.Context, upgraded bool) error {
+	steps := [][]string{{"chown", "-R", account + ":" + account, DataDir}, {"systemctl", "daemon-reload"}}
+	if upgraded { // enable --now leaves a service that runs as it is
+		in.say("upgraded: bcd.service is restarted if it runs")
+		steps = append(steps, []string{"systemctl", "try-restart", "bcd.service"})
+	}
+	for _, c := range append(steps, []string{"systemctl", "enable", "--now", "bcd.service"}) {
+		if err := in.run(ctx, c[0], c[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Uninstall stops and removes the unit and the binary. Configuration, data and plugins stay: they are named, not deleted.
 func (in Installation) Uninstall(ctx context.Context) error {
 	if in.Root == "/" && os.Geteuid() != 0 {
 		return app.Errorf(app.Forbidden, "not-root", "bcd uninstall needs root").Do("run it with sudo")
@@ -167,7 +189,11 @@ func (in Installation) Uninstall(ctx context.Context) error {
 	if err := in.run(ctx, "systemctl", "daemon-reload"); err != nil {
 		return err
 	}
-	in.say("removed the service; %s and %s are kept: delete them by hand if you are sure", ConfigPath, DataDir)
+	kept := []string{"configuration " + ConfigPath, "data " + DataDir}
+	if in.PluginsDir != "" {
+		kept = append(kept, "plugins "+in.PluginsDir)
+	}
+	in.say("removed the service; kept: %s. Delete them by hand if you are sure", strings.Join(kept, ", "))
 	return nil
 }
 
@@ -194,29 +220,49 @@ func (in Installation) account(ctx context.Context) error {
 	return in.run(ctx, "useradd", "--system", "--home-dir", DataDir, "--shell", "/usr/sbin/nologin", account)
 }
 
-// copyBinary replaces the installed binary by rename, so that a running one keeps its file.
-func (in Installation) copyBinary() error {
+// copyBinary replaces the installed binary by rename, so that a running one keeps its file, and reports whether it did: the
+// same bytes stay.
+func (in Installation) copyBinary() (bool, error) {
 	src, err := os.Open(in.Binary)
 	if err != nil {
-		return fmt.Errorf("opening the binary: %w", err)
+		return false, fmt.Errorf("opening the binary: %w", err)
 	}
 	defer src.Close()
 	dst := in.at(BinaryPath)
-	if a, err := src.Stat(); err == nil {
-		if b, err := os.Stat(dst); err == nil && os.SameFile(a, b) {
-			return nil
-		}
+	if same, err := sameBytes(in.Binary, dst); err != nil || same {
+		return false, err
 	}
 	tmp, err := os.OpenFile(dst+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755)
 	if err != nil {
-		return fmt.Errorf("writing the binary: %w", err)
+		return false, fmt.Errorf("writing the binary: %w", err)
 	}
 	_, err = io.Copy(tmp, src)
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return errors.Join(fmt.Errorf("writing the binary: %w", err), os.Remove(dst+".new"))
+		return false, errors.Join(fmt.Errorf("writing the binary: %w", err), os.Remove(dst+".new"))
 	}
 	in.say("installing %s", BinaryPath)
-	return os.Rename(dst+".new", dst)
+	return true, os.Rename(dst+".new", dst)
+}
+
+// sameBytes reports whether two files hold the same; one that does not exist holds nothing.
+func sameBytes(a, b string) (bool, error) {
+	var sums [2][]byte
+	for i, path := range []string{a, b} {
+		f, err := os.Open(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("comparing binaries: %w", err)
+		}
+		h := sha256.New()
+		_, err = io.Copy(h, f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return false, fmt.Errorf("comparing binaries: %w", err)
+		}
+		sums[i] = h.Sum(nil)
+	}
+	return bytes.Equal(sums[0], sums[1]), nil
 }
 
 func (in Installation) writeOnce(path, body string, mode os.FileMode) error {
@@ -224,19 +270,21 @@ func (in Installation) writeOnce(path, body string, mode os.FileMode) error {
 		in.say("keeping %s", path)
 		return nil
 	}
-	return in.write(path, body, mode)
+	_, err := in.write(path, body, mode)
+	return err
 }
 
-func (in Installation) write(path, body string, mode os.FileMode) error {
+// write reports whether the file was another before.
+func (in Installation) write(path, body string, mode os.FileMode) (bool, error) {
 	if old, err := os.ReadFile(in.at(path)); err == nil && string(old) == body {
-		return nil
+		return false, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(in.at(path)), 0o755); err != nil {
-		return fmt.Errorf("making the directory of %s: %w", path, err)
+		return false, fmt.Errorf("making the directory of %s: %w", path, err)
 	}
 	in.say("writing %s", path)
 	if err := os.WriteFile(in.at(path), []byte(body), mode); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return false, fmt.Errorf("writing %s: %w", path, err)
 	}
-	return nil
+	return true, nil
 }

@@ -43,14 +43,53 @@ func TestInstallTwiceKeepsTheConfiguration(t *testing.T) {
 	}
 }
 
+// A service that runs goes on with the old program unless it is restarted, after systemd has read the new unit.
+func TestUpgradeRestartsTheService(t *testing.T) {
+	in, out, ran := installation(t)
+	const restart = "systemctl daemon-reload\nsystemctl try-restart bcd.service\nsystemctl enable --now bcd.service"
+	for _, c := range []struct {
+		name, path, body string
+		want             bool
+	}{
+		{"first time", "", "", false},
+		{"the same again", "", "", false},
+		{"another binary", "bcd-download", "ELF, newer", true},
+		{"the same newer one", "", "", false},
+		{"another unit", UnitPath, "[Service]\n", true},
+	} {
+		if c.path != "" {
+			if err := os.WriteFile(filepath.Join(in.Root, c.path), []byte(c.body), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out.Reset()
+		*ran = nil
+		if err := in.Install(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if did := strings.Contains(strings.Join(*ran, "\n"), restart); did != c.want || strings.Contains(out.String(), "is restarted") != c.want {
+			t.Errorf("%s: restarted %v\n%s\n%s", c.name, did, strings.Join(*ran, "\n"), out)
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(in.Root, BinaryPath)); err != nil || string(b) != "ELF, newer" {
+		t.Errorf("installed %q, %v", b, err)
+	}
+}
+
 func TestUninstallKeepsConfigurationAndData(t *testing.T) {
-	in, _, ran := installation(t)
+	in, out, ran := installation(t)
+	in.PluginsDir = "/srv/plugins"
 	if err := in.Install(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second finds nothing to remove
 		if err := in.Uninstall(t.Context()); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{ConfigPath, DataDir, in.PluginsDir} {
+		if !strings.Contains(out.String(), path) {
+			t.Errorf("that %s is kept is not said:\n%s", path, out)
 		}
 	}
 	for path, want := range map[string]bool{ConfigPath: true, DataDir: true, UnitPath: false, BinaryPath: false} {

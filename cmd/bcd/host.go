@@ -69,7 +69,7 @@ func installation(cmd *cobra.Command) (host.Installation, error) {
 }
 
 func installCommand() *cobra.Command {
-	return &cobra.Command{Use: "install", Short: "Install the appliance as a systemd service; again changes nothing.", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "install", Short: "Install the appliance as a systemd service, or upgrade it; again changes nothing.", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := installation(cmd)
 			if err != nil {
@@ -80,11 +80,14 @@ func installCommand() *cobra.Command {
 }
 
 func uninstallCommand() *cobra.Command {
-	return &cobra.Command{Use: "uninstall", Short: "Remove the service and the binary; keeps configuration and data.", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "uninstall", Short: "Remove the service and the binary; keeps configuration, data and plugins.", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := installation(cmd)
 			if err != nil {
 				return err
+			}
+			if f, err := site.LoadFile(host.ConfigPath); err == nil { // a broken configuration is no reason to stay
+				in.PluginsDir = f.Plugins.Dir
 			}
 			return in.Uninstall(cmd.Context())
 		}}
