@@ -12,6 +12,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/drivers"
+	"github.com/better-compute/bcd/images/ramdisk"
 	"github.com/better-compute/bcd/netboot"
 )
 
@@ -134,9 +135,18 @@ func TestPartsCanBeFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := map[string]ramdisk.Part{}
 	for _, p := range all {
+		if p.In == "bcd" {
+			found[p.Name] = p
+		}
 		if p.Name == "" || p.Version == "" || !strings.HasPrefix(p.Source, "http") || p.License == "" {
 			t.Errorf("a part that nobody could find: %+v", p)
+		}
+	}
+	for name, license := range map[string]string{"Go standard library": "BSD-3-Clause", "htmx.org": "0BSD", "htmx-ext-sse": "0BSD"} {
+		if p := found[name]; p.License != license || !strings.Contains(p.Source, p.Version) {
+			t.Errorf("%s is listed as %+v", name, p)
 		}
 	}
 }

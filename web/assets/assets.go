@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -18,10 +19,30 @@ import (
 //go:embed files
 var files embed.FS
 
-// VendoredFrom says where the files that are not ours come from, with their digests and licence.
+// vendoredFrom has a line for each file that is not ours: the file, its npm package and version, the path in there, the
+// SPDX licence, and the digest.
 //
 //go:embed VENDORED
-var VendoredFrom string
+var vendoredFrom string
+
+// Vendored is a work that is not ours.
+type Vendored struct {
+	File    string // "htmx.min.js"
+	Package string // of npm: "htmx.org"
+	Version string
+	License string // SPDX
+}
+
+var vendoredRE = regexp.MustCompile(`(?m)^(\S+) +(\S+) (\S+) \(npm\), \S+, (\S+), sha256 [0-9a-f]{64}$`)
+
+// Works lists the works that are not ours.
+func Works() []Vendored {
+	var out []Vendored
+	for _, m := range vendoredRE.FindAllStringSubmatch(vendoredFrom, -1) {
+		out = append(out, Vendored{File: m[1], Package: m[2], Version: m[3], License: m[4]})
+	}
+	return out
+}
 
 // License is the licence of the vendored files.
 //

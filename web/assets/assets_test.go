@@ -27,7 +27,7 @@ func TestFilesAreServedByTheirHashedNamesOnly(t *testing.T) {
 
 // What is not ours is what VENDORED says it is, and its licence is at hand.
 func TestVendoredFilesAreWhatTheyWere(t *testing.T) {
-	lines := strings.Split(strings.TrimSpace(VendoredFrom), "\n")
+	lines := strings.Split(strings.TrimSpace(vendoredFrom), "\n")
 	for _, l := range lines {
 		name, _, _ := strings.Cut(l, " ")
 		b, err := files.ReadFile("files/" + name)
@@ -41,6 +41,15 @@ func TestVendoredFilesAreWhatTheyWere(t *testing.T) {
 	}
 	if len(lines) != 2 || !strings.Contains(License, "Zero-Clause BSD") {
 		t.Error("the list or the licence is incomplete")
+	}
+	works := Works()
+	if len(works) != len(lines) || works[0].Package != "htmx.org" || works[1].Package != "htmx-ext-sse" {
+		t.Fatalf("read as %+v", works)
+	}
+	for i, w := range works {
+		if !strings.HasPrefix(lines[i], w.File+" ") || !strings.Contains(lines[i], " "+w.Version+" ") || w.License != "0BSD" {
+			t.Errorf("%q is read as %+v", lines[i], w)
+		}
 	}
 }
 
