@@ -46,7 +46,7 @@ func command() *cobra.Command {
 	root.AddCommand(hostCommands()...)
 	root.AddCommand(cli.Commands()...)
 	if c, _, err := root.Find([]string{"plugin"}); err == nil {
-		c.AddCommand(pluginCommands()...)
+		c.AddCommand(pluginCommands(os.Geteuid())...)
 	}
 	cli.Usage(root)
 	return root

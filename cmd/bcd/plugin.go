@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -12,9 +16,18 @@ import (
 )
 
 // pluginCommands change the plugins directory of this host: what may run is decided here, by root, and never over the
-// network.
-func pluginCommands() []*cobra.Command {
-	return []*cobra.Command{pluginAdd(), pluginPin(), pluginRemove(), pluginReload()}
+// network. euid is who asks.
+func pluginCommands(euid int) []*cobra.Command {
+	all := []*cobra.Command{pluginAdd(), pluginPin(), pluginRemove(), pluginReload()}
+	for _, c := range all {
+		c.PreRunE = func(cmd *cobra.Command, _ []string) error {
+			if euid == 0 {
+				return nil
+			}
+			return app.Errorf(app.Forbidden, "needs-root", "only root decides which plugins run on this host").Do("run it with sudo: sudo %s", cmd.CommandPath())
+		}
+	}
+	return all
 }
 
 func pluginAdd() *cobra.Command {
@@ -75,7 +88,7 @@ func onPlugins(cmd *cobra.Command, change func(cmd *cobra.Command, dir string, a
 		}
 		name, err := change(cmd, f.Plugins.Dir, args)
 		if err != nil {
-			return err
+			return unchanged(f.Plugins.Dir, err)
 		}
 		said, err := site.TakeUpPlugins(cmd.Context(), f.Site.DataDir, name)
 		if e, ok := app.AsError(err); ok && e.Reason == "not-running" {
@@ -88,4 +101,19 @@ func onPlugins(cmd *cobra.Command, change func(cmd *cobra.Command, dir string, a
 		return err
 	}
 	return cmd
+}
+
+// unchanged tells a person why the plugins directory cannot be changed.
+func unchanged(dir string, err error) error {
+	if _, ok := app.AsError(err); ok || errors.Is(err, context.Canceled) {
+		return err
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return app.Errorf(app.NotFound, "no-plugin-file", "there is no such plugin in %s: %w", dir, err).Do("install it with bcd plugin add")
+	case errors.Is(err, syscall.ENOSPC):
+		return app.Errorf(app.StorageFull, "no-space", "the plugins in %s cannot be changed: %w", dir, err).Do("make room on that file system, then run this again")
+	}
+	return app.Errorf(app.Conflict, "plugins-dir-refused", "the plugins in %s cannot be changed: %w", dir, err).
+		Do("the directory and its files must belong to root, and nobody else may write them; mend that, then run this again")
 }
