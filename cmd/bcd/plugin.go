@@ -20,9 +20,10 @@ import (
 func pluginCommands(euid int) []*cobra.Command {
 	all := []*cobra.Command{pluginAdd(), pluginPin(), pluginRemove(), pluginReload()}
 	for _, c := range all {
-		c.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		run := c.RunE
+		c.RunE = func(cmd *cobra.Command, args []string) error {
 			if euid == 0 {
-				return nil
+				return run(cmd, args)
 			}
 			return app.Errorf(app.Forbidden, "needs-root", "only root decides which plugins run on this host").Do("run it with sudo: sudo %s", cmd.CommandPath())
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/cmd/bcd/internal/cli"
 )
 
 // plugins runs a command of "bcd plugin" as somebody and gives what it printed.
@@ -17,6 +18,7 @@ func plugins(t *testing.T, euid int, args ...string) (string, error) {
 	t.Helper()
 	root := &cobra.Command{Use: "plugin", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(pluginCommands(euid)...)
+	cli.Usage(root) // as main does
 	var out strings.Builder
 	root.SetOut(&out)
 	root.SetArgs(args)
