@@ -111,7 +111,7 @@ serve({
       configSchema,
       kinds: { 'acme-cooling': cooling, power, console: console_ },
       streams: ['console.open'],
-      retrySafe: ['acme-cooling.getFanCurve', 'acme-cooling.getTemperature', 'power.getPower', 'power.setPower'],
+      retrySafe: ['acme-cooling.getFanCurve', 'acme-cooling.getTemperature', 'power.getPower'],
       check,
       validate: (config, ctx) => { if (config.credentials) login(config, ctx); },
     },

@@ -45,7 +45,7 @@ func Definition() driver.Definition {
 			"power":        func(raw json.RawMessage) (any, error) { return opened[power](open(raw)) },
 			"console":      func(raw json.RawMessage) (any, error) { return opened[console](open(raw)) },
 		},
-		RetrySafe: map[string][]string{"acme-cooling": {"getFanCurve", "getTemperature"}, "power": {"getPower", "setPower"}},
+		RetrySafe: map[string][]string{"acme-cooling": {"getFanCurve", "getTemperature"}, "power": {"getPower"}},
 		Validate:  validate,
 	}
 }
