@@ -357,7 +357,7 @@ func TestStopKillsTheStubbornAndTheirChildren(t *testing.T) {
 	}
 }
 
-// A plugin that comes back with other drivers is advertised as what it is now.
+// What a plugin serves after a restart is what counts: drivers it has dropped go, new ones come.
 func TestChangedDriversAreAdvertisedAnew(t *testing.T) {
 	b := newBench(t, "a:good=alpha@1.0.0").start()
 	p, err := b.find("a")

@@ -516,7 +516,7 @@ type InvokeRequest struct {
 	Kind       string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	Operation  string                 `protobuf:"bytes,3,opt,name=operation,proto3" json:"operation,omitempty"`
 	ConfigJson string                 `protobuf:"bytes,4,opt,name=config_json,json=configJson,proto3" json:"config_json,omitempty"`
-	// A JSON array of the positional arguments; any other value is taken as the single argument.
+	// The arguments in their order, as a JSON array. JSON that is no array stands for one argument alone.
 	ArgsJson string         `protobuf:"bytes,5,opt,name=args_json,json=argsJson,proto3" json:"args_json,omitempty"`
 	Secrets  []*SecretValue `protobuf:"bytes,6,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	// The same on every delivery of one attempt.
