@@ -177,6 +177,19 @@ func TestAProfileStepIsOneDriverInvoke(t *testing.T) {
 	}
 }
 
+// A machine is asked to boot the way it is known to boot, from its first boot device on.
+func TestABootDeviceIsSetForTheMachinesFirmware(t *testing.T) {
+	for firmware, want := range map[app.Firmware]string{"": `setBootDevice["pxe",{}]`, app.FirmwareUEFI: `setBootDevice["pxe",{"uefi":true}]`, app.FirmwareBIOS: `setBootDevice["pxe",{"uefi":false}]`} {
+		_, d, r, m := shop(t)
+		m.Firmware = firmware
+		steps := metal.Netboot()
+		first := steps[slices.IndexFunc(steps, func(s workflow.Step) bool { return s.Kind == metal.KindSetBoot })]
+		if _, err := d.kinds[first.Kind].Run(t.Context(), command(first)); err != nil || !slices.Equal(r.calls, []string{want}) {
+			t.Errorf("firmware %q: calls %q, want %q; %v", firmware, r.calls, want, err)
+		}
+	}
+}
+
 // The payload is the reference's, member for member: a machine's own agent gets no targetNodeId.
 func TestThePayloadOfADriverInvoke(t *testing.T) {
 	p, d, _, m := shop(t)

@@ -57,7 +57,7 @@ func (s *service) say(actor, kind string, m *app.Machine, format string, args ..
 }
 
 func input(in api.EnrollInput) enroll.Input {
-	out := enroll.Input{Name: in.Name, Pool: in.Pool, Profile: in.Profile, Drivers: in.Drivers, MACs: in.MACs, UUID: in.ProductUUID, Labels: in.Labels, Note: in.Note, Force: in.Force}
+	out := enroll.Input{Name: in.Name, Pool: in.Pool, Profile: in.Profile, Drivers: in.Drivers, MACs: in.MACs, UUID: in.ProductUUID, Firmware: in.Firmware, Labels: in.Labels, Note: in.Note, Force: in.Force}
 	if in.BMC != nil {
 		out.BMC = &app.BMC{Driver: in.BMC.Driver, Address: in.BMC.Address, CredentialRef: in.BMC.CredentialsRef, SPKI: in.BMC.SPKI, Options: in.BMC.Options}
 		if c := in.BMC.Credentials; c != nil {

@@ -48,6 +48,11 @@ func (in *EnrollInput) normalize() error {
 		}
 		in.ProductUUID = u
 	}
+	switch in.Firmware {
+	case "", app.FirmwareBIOS, app.FirmwareUEFI:
+	default:
+		return app.Invalid("firmware", "is not how a machine boots").Do("use bios or uefi, or leave it out")
+	}
 	if len(in.Note) > maxNote {
 		return app.Invalid("note", "is longer than %d bytes", maxNote)
 	}

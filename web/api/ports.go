@@ -37,6 +37,7 @@ type EnrollInput struct {
 	Drivers     map[string]app.Binding `json:"drivers,omitempty" doc:"drivers by kind, where another than the default is wanted"`
 	MACs        []app.MAC              `json:"macs,omitempty" doc:"MAC address of a network port"`
 	ProductUUID app.UUID               `json:"productUuid,omitempty" doc:"SMBIOS system UUID; absent: as the BMC says"`
+	Firmware    app.Firmware           `json:"firmware,omitempty" doc:"how it boots: bios or uefi; absent: not known before its first ramdisk"`
 	Labels      map[string]string      `json:"labels,omitempty" doc:"labels to find it by"`
 	Note        string                 `json:"note,omitempty" doc:"text for people"`
 	Force       bool                   `json:"force,omitempty" doc:"accept a driver's own check that fails"`

@@ -29,8 +29,9 @@ func TestForms(t *testing.T) {
 		status             int
 		leads, asked       string
 	}{
-		{"enroll", "/machines/enroll", form("name", "n1", "bmc.driver", "redfish", "bmc.address", "192.0.2.40", "username", "u", "password", "p", "macs", "00-00-5E-00-53-40, 0000.5e00.5341", "labels", "a=b", "do", "enroll"), 303, "/machines/", "enroll"},
+		{"enroll", "/machines/enroll", form("name", "n1", "bmc.driver", "redfish", "bmc.address", "192.0.2.40", "username", "u", "password", "p", "macs", "00-00-5E-00-53-40, 0000.5e00.5341", "labels", "a=b", "firmware", "uefi", "do", "enroll"), 303, "/machines/", "enroll"},
 		{"enroll without a login", "/machines/enroll", form("name", "n2", "bmc.driver", "redfish", "bmc.address", "192.0.2.40"), 422, "", ""},
+		{"enroll with a firmware of another kind", "/machines/enroll", form("name", "n3", "bmc.driver", "redfish", "macs", "00:00:5e:00:53:42", "bmc.address", "192.0.2.40", "username", "u", "password", "p", "firmware", "coreboot"), 422, "", ""},
 		{"test", "/machines/enroll", form("bmc.driver", "redfish", "bmc.address", "192.0.2.40", "username", "u", "password", "p", "do", "test"), 200, "", "test-bmc"},
 		{"commission", "/machines/m-5/commission", "", 303, "/machines/m-5", "commission"},
 		{"deploy", "/machines/m-3/deploy", form("image", "img-1", "disk", "serial:S4EWNX0M", "kexec", "false", "userData", "#cloud-config\r\na: b\r\n"), 303, "/machines/m-3", "deploy"},
@@ -76,6 +77,9 @@ func TestForms(t *testing.T) {
 		if c.status == 422 && !strings.Contains(w.Body.String(), `role="alert"`) {
 			t.Errorf("%s: the refusal is not shown", c.name)
 		}
+	}
+	if m, err := x.Store.Machine(t.Context(), "n1"); err != nil || m.Firmware != app.FirmwareUEFI {
+		t.Errorf("enrolled %+v, %v", m, err)
 	}
 	for _, call := range x.Service.Calls() {
 		if o, ok := call.In.(api.VerbOptions); ok && o.Deploy != nil && !o.Deploy.Redeploy && (o.Deploy.UserData != "#cloud-config\na: b\n" || o.Deploy.Disk.Serial != "S4EWNX0M" || *o.Deploy.Kexec) {

@@ -228,7 +228,8 @@ func enroll(c *Console, q *request) error {
 
 func (q *request) enrollInput() (api.EnrollInput, error) {
 	f := q.form
-	in := api.EnrollInput{Name: strings.TrimSpace(f.Get("name")), BMC: q.bmc(), Pool: f.Get("pool"), Profile: f.Get("hardwareProfile"), Note: f.Get("note"), ProductUUID: app.UUID(strings.TrimSpace(f.Get("productUuid")))}
+	in := api.EnrollInput{Name: strings.TrimSpace(f.Get("name")), BMC: q.bmc(), Pool: f.Get("pool"), Profile: f.Get("hardwareProfile"), Note: f.Get("note"), ProductUUID: app.UUID(strings.TrimSpace(f.Get("productUuid"))),
+		Firmware: app.Firmware(f.Get("firmware"))}
 	for _, s := range words(f.Get("macs")) {
 		in.MACs = append(in.MACs, app.MAC(s))
 	}

@@ -200,7 +200,7 @@ func (s *Service) Enroll(ctx context.Context, actor string, in api.EnrollInput) 
 		return nil, s.Err
 	}
 	m := &app.Machine{ID: app.NewID("m"), Name: in.Name, State: app.StateEnrolled, Pool: in.Pool, Profile: in.Profile, Note: in.Note, Labels: in.Labels,
-		UUID: in.ProductUUID, Power: app.PowerOff, StateSince: time.Now(), Created: time.Now()}
+		UUID: in.ProductUUID, Firmware: in.Firmware, Power: app.PowerOff, StateSince: time.Now(), Created: time.Now()}
 	for _, mac := range in.MACs {
 		m.NICs = append(m.NICs, app.NIC{MAC: mac, Confirmed: true, Source: "operator"})
 	}

@@ -45,6 +45,7 @@ type Input struct {
 	Drivers       map[string]app.Binding
 	MACs          []app.MAC
 	UUID          app.UUID
+	Firmware      app.Firmware // "" when not known
 	Labels        map[string]string
 	Note          string
 	Force         bool // a driver's own check that fails is accepted
@@ -63,7 +64,7 @@ func New(p *metal.Ports, cfg Config) *Verbs { return &Verbs{p, cfg} }
 func (v *Verbs) Enroll(ctx context.Context, in Input) (*app.Machine, error) {
 	m := &app.Machine{
 		ID: app.NewID("m"), Name: in.Name, State: app.StateEnrolled, Pool: in.Pool, Profile: in.Profile, Labels: in.Labels, Note: in.Note,
-		UUID: in.UUID, Power: app.PowerUnknown, StateSince: v.p.Now().UTC(),
+		UUID: in.UUID, Firmware: in.Firmware, Power: app.PowerUnknown, StateSince: v.p.Now().UTC(),
 	}
 	for _, mac := range in.MACs {
 		m.NICs = append(m.NICs, app.NIC{MAC: mac, Confirmed: true, Source: "operator"})
@@ -205,6 +206,9 @@ func (v *Verbs) Accept(ctx context.Context, mac app.MAC, in Input) (*app.Machine
 		if in.UUID == "" {
 			in.UUID = d.UUID
 		}
+		if in.Firmware == "" {
+			in.Firmware = firmware(d.Arch)
+		}
 		m, err := v.Enroll(ctx, in)
 		if err != nil {
 			return nil, err
@@ -212,6 +216,18 @@ func (v *Verbs) Accept(ctx context.Context, mac app.MAC, in Input) (*app.Machine
 		return m, v.cfg.Network.DeleteDiscovery(ctx, mac)
 	}
 	return nil, app.Missing("discovery", string(mac))
+}
+
+// firmware is how a machine boots that netbooted as an architecture; "" when that does not tell. Only an x86 machine boots
+// without UEFI, and it then says so.
+func firmware(arch string) app.Firmware {
+	switch arch {
+	case "":
+		return ""
+	case "bios":
+		return app.FirmwareBIOS
+	}
+	return app.FirmwareUEFI
 }
 
 // ConfirmMAC makes a proposed MAC one of the machine's own.

@@ -169,10 +169,10 @@ func TestTheBindingsAreMadeOfWhatWasGiven(t *testing.T) {
 	d := newDesk(t)
 	d.card.ProductUUID = ""
 	in := input("node1")
-	in.Pool, in.Profile, in.Force = "web", "big", true
+	in.Pool, in.Profile, in.Force, in.Firmware = "web", "big", true, app.FirmwareUEFI
 	in.Drivers = map[string]app.Binding{"boot": {Driver: "ipxe"}}
 	m, err := d.Enroll(t.Context(), in)
-	if err != nil || m.Profile != "big" || m.Pool != "web" || !d.forced || m.Drivers["boot"].Driver != "ipxe" {
+	if err != nil || m.Profile != "big" || m.Pool != "web" || m.Firmware != app.FirmwareUEFI || !d.forced || m.Drivers["boot"].Driver != "ipxe" {
 		t.Errorf("%+v, forced %v, %v", m, d.forced, err)
 	}
 }
@@ -200,6 +200,32 @@ func TestAcceptForgetsTheDiscovery(t *testing.T) {
 	}
 	if all, err := d.db.ListDiscoveries(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("after the acceptance: %v, %v", all, err)
+	}
+}
+
+// A machine boots as it did when DHCP saw it, unless its operator knows better.
+func TestAnAcceptedMachineBootsAsItWasSeen(t *testing.T) {
+	d := newDesk(t)
+	d.card.ProductUUID = ""
+	for i, c := range []struct {
+		arch        string
+		given, want app.Firmware
+	}{
+		{"", "", ""}, {"bios", "", app.FirmwareBIOS}, {"x64", "", app.FirmwareUEFI}, {"x86", "", app.FirmwareUEFI}, {"arm64", "", app.FirmwareUEFI},
+		{"bios", app.FirmwareUEFI, app.FirmwareUEFI},
+	} {
+		mac := app.MAC(fmt.Sprintf("00:00:5e:00:53:%02x", i))
+		if err := d.db.PutDiscovery(t.Context(), &app.Discovery{MAC: mac, Arch: c.arch, Last: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		in := input(fmt.Sprintf("node%d", i))
+		in.Firmware = c.given
+		if _, err := d.Accept(t.Context(), mac, in); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := d.db.Machine(t.Context(), in.Name); err != nil || m.Firmware != c.want {
+			t.Errorf("seen as %q, given %q: stored %q, %v", c.arch, c.given, m.Firmware, err)
+		}
 	}
 }
 

@@ -94,11 +94,11 @@ func run(t *testing.T, answer string, status int, args ...string) (asked, out st
 }
 
 func TestFlagsBecomeTheRequest(t *testing.T) {
-	asked, _, err := run(t, `{"id":"m-1"}`, 201, "machine", "enroll", "node-1", "--bmc.driver", "redfish", "--bmc.address", "https://192.0.2.11", "--macs", "00:00:5e:00:53:01")
+	asked, _, err := run(t, `{"id":"m-1"}`, 201, "machine", "enroll", "node-1", "--bmc.driver", "redfish", "--bmc.address", "https://192.0.2.11", "--macs", "00:00:5e:00:53:01", "--firmware", "uefi")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `POST /api/v1/machines {"bmc":{"address":"https://192.0.2.11","driver":"redfish"},"macs":["00:00:5e:00:53:01"],"name":"node-1"}`
+	want := `POST /api/v1/machines {"bmc":{"address":"https://192.0.2.11","driver":"redfish"},"firmware":"uefi","macs":["00:00:5e:00:53:01"],"name":"node-1"}`
 	if strings.TrimSpace(asked) != want {
 		t.Errorf("asked %s", asked)
 	}
