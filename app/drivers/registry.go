@@ -40,6 +40,7 @@ type Config struct {
 	// CallTimeout bounds a call whose context has no deadline of its own; default 10 min.
 	CallTimeout time.Duration
 	Journal     app.BMCOperationStore // journals operations on BMCs; nil: nothing is written down
+	Settings    app.SettingStore      // keeps the operator's picks among versions; nil: they end with the process
 	Record      func(app.Event)       // takes changes on BMCs for the timeline; nil: none
 	Changed     func()                // told after a driver came, went, rose or fell; nil: nobody
 	Now         func() time.Time      // nil: time.Now
@@ -54,7 +55,9 @@ type Registry struct {
 
 	mu      sync.RWMutex
 	entries map[string]*entry // by id@version
-	picks   map[string]string // the operator's version by id
+	picks   map[string]string // the operator's version by id, registered or not
+
+	picking sync.Mutex // one pick at a time, from the store to picks
 }
 
 type entry struct {
@@ -143,9 +146,6 @@ func (r *Registry) builtInLocked(id string) bool {
 func (r *Registry) Unregister(id, version string) {
 	r.mu.Lock()
 	delete(r.entries, id+"@"+version)
-	if r.picks[id] == version {
-		delete(r.picks, id)
-	}
 	r.mu.Unlock()
 	r.changed()
 }
@@ -162,24 +162,6 @@ func (r *Registry) SetUp(id, version string, up bool, reason string) {
 	if news {
 		r.changed()
 	}
-}
-
-// Pick makes a version of a driver the active one; "" goes back to the highest.
-func (r *Registry) Pick(id, version string) error {
-	r.mu.Lock()
-	known := r.entries[id+"@"+version] != nil
-	switch {
-	case version == "":
-		delete(r.picks, id)
-	case known:
-		r.picks[id] = version
-	}
-	r.mu.Unlock()
-	if version != "" && !known {
-		return app.Missing("driver", id+"@"+version)
-	}
-	r.changed()
-	return nil
 }
 
 // active gives a copy of the active version's entry, or nil.

@@ -46,11 +46,11 @@ func TestActiveVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("1.10.0")
-	if err := r.Pick("ipmi", "1.9.0"); err != nil {
+	if err := r.Pick(t.Context(), "ipmi", "1.9.0"); err != nil {
 		t.Fatal(err)
 	}
 	want("1.9.0")
-	wantError(t, r.Pick("ipmi", "3.0.0"), app.NotFound, "", "")
+	wantError(t, r.Pick(t.Context(), "ipmi", "3.0.0"), app.NotFound, "", "")
 	r.Unregister("ipmi", "1.9.0")
 	want("1.10.0")
 	r.Unregister("ipmi", "1.10.0")

@@ -79,9 +79,9 @@ func (s *Site) fetched(f secret.Fetch) {
 	s.bus.Emit(e)
 }
 
-// wireDrivers makes the registry and what keeps machines bound to it.
-func (s *Site) wireDrivers() {
-	s.registry = drivers.New(drivers.Config{Secrets: s.vault, Profiles: s.db, Logger: s.log, BMCDrivers: s.cfg.File.BMCDrivers, Journal: s.db,
+// wireDrivers makes the registry, with the versions that were picked, and what keeps machines bound to it.
+func (s *Site) wireDrivers(ctx context.Context) error {
+	s.registry = drivers.New(drivers.Config{Secrets: s.vault, Profiles: s.db, Logger: s.log, BMCDrivers: s.cfg.File.BMCDrivers, Journal: s.db, Settings: s.db,
 		Changed: func() { s.bindings.Changed() },
 		Record: func(e app.Event) {
 			if e.Kind != drivers.CommandPower && e.Kind != drivers.CommandBoot { // those are recorded with their times by the verbs' hardware
@@ -89,6 +89,7 @@ func (s *Site) wireDrivers() {
 			}
 		}})
 	s.bindings = drivers.NewKeeper(drivers.KeeperConfig{Registry: s.registry, Machines: s.db, Record: s.emit, Log: s.log})
+	return s.registry.Restore(ctx)
 }
 
 // bind makes the bindings of a machine that is being enrolled. What is doubtful goes into its audit trail.

@@ -35,8 +35,27 @@ func describe(c driver.Card, pinned string) (*api.Card, error) {
 	return out, nil
 }
 
-// listing is drivers.list.
-type listing struct{ r *drivers.Registry }
+// listing is the registry as the faces see it.
+type listing struct {
+	r      *drivers.Registry
+	record func(app.Event)
+}
+
+// SiteLabels are the labels of the drivers that run here.
+func (l listing) SiteLabels(context.Context) map[string]string { return l.r.SiteLabels() }
+
+// PickDriver makes a version of a driver the active one.
+func (l listing) PickDriver(ctx context.Context, actor, id, version string) error {
+	if err := l.r.Pick(ctx, id, version); err != nil {
+		return err
+	}
+	said := "version " + version + " of the driver " + id + " was picked"
+	if version == "" {
+		said = "the driver " + id + " is used in its highest version again"
+	}
+	l.record(app.Event{Time: now().UTC(), Kind: "driver.picked", Level: "info", Actor: actor, Message: said})
+	return nil
+}
 
 // ListDrivers lists the registered drivers of a kind.
 func (l listing) ListDrivers(_ context.Context, kind string) ([]api.Driver, error) {
@@ -46,7 +65,7 @@ func (l listing) ListDrivers(_ context.Context, kind string) ([]api.Driver, erro
 	}
 	out := make([]api.Driver, 0, len(all))
 	for _, e := range all {
-		d := api.Driver{ID: e.ID, Version: e.Version, RunsOn: e.RunsOn, Kinds: e.Kinds, Capabilities: e.Capabilities, Operations: e.Operations, RetrySafe: e.RetrySafe, Source: e.Plugin, Down: e.Reason}
+		d := api.Driver{ID: e.ID, Version: e.Version, RunsOn: e.RunsOn, Kinds: e.Kinds, Capabilities: e.Capabilities, Operations: e.Operations, RetrySafe: e.RetrySafe, Active: e.Active, Source: e.Plugin, Down: e.Reason}
 		if d.Source == "" {
 			d.Source = "built-in"
 		}

@@ -139,6 +139,7 @@ func TestPluginsOfASite(t *testing.T) {
 	t.Parallel()
 	r := withPlugin(t)
 	r.start("")
+	r.picksTheDriver()
 	p := r.plugin(running)
 	if p.PID == 0 || p.UID == nil || p.Memory == 0 || len(p.Drivers) != 1 || p.Drivers[0].ID != "acme" || p.Version != "1" {
 		t.Errorf("the plugin is %+v", p)
@@ -214,6 +215,27 @@ func TestPluginsOfASite(t *testing.T) {
 	}
 	if _, err := site.TakeUpPlugins(t.Context(), shortDir(t), ""); app.CodeOf(err) != app.Unavailable {
 		t.Errorf("taking up where nothing runs gave %v", err)
+	}
+}
+
+// picksTheDriver picks acme's only version, which changes nothing but is kept and recorded. The appliance is started anew,
+// so that all is written down.
+func (r *rig) picksTheDriver() {
+	r.t.Helper()
+	r.plugin(running)
+	r.must(http.MethodPut, "/api/v1/drivers/acme/active", map[string]string{"version": "1.0.0"}, nil)
+	r.stop()
+	r.start("")
+	r.plugin(running)
+	var said api.List[app.Event]
+	r.must(http.MethodGet, "/api/v1/events?kind=driver.picked", nil, &said)
+	if len(said.Items) != 1 || said.Items[0].Message != "version 1.0.0 of the driver acme was picked" || said.Items[0].Actor == "" {
+		r.t.Errorf("the pick was recorded as %+v", said.Items)
+	}
+	var l api.DriverList
+	r.must(http.MethodGet, "/api/v1/drivers", nil, &l)
+	if !slices.ContainsFunc(l.Items, func(d api.Driver) bool { return d.ID == "acme" && d.Active }) || l.Labels["bc.dev/driver.acme"] != "1.0.0" {
+		r.t.Errorf("after the pick the drivers are %+v, the labels %v", l.Items, l.Labels)
 	}
 }
 

@@ -192,7 +192,9 @@ func ownAddresses() []string {
 func (s *Site) wireCore(ctx context.Context) error {
 	s.access = access.New(access.Config{Store: s.db, Settings: s.db, Audit: func(_ context.Context, e app.Event) { s.bus.Emit(e) }})
 	s.redfish = redfish.New(redfish.Config{Logger: s.log})
-	s.wireDrivers()
+	if err := s.wireDrivers(ctx); err != nil {
+		return err
+	}
 	s.agents = agent.New(agent.Config{
 		Store: s.db, SiteKey: s.key, URLs: s.urls, AgentPin: s.agentPair.SPKI(), Log: s.log, Advertised: s.advertised, Record: s.emit,
 		Signal: func(machine, name string, data any) { s.engine.Signal(machine, name, data) },
@@ -274,7 +276,7 @@ func (s *Site) urls(address string) (siteURLs, bootURLs []string) {
 func (s *Site) wireWeb(ctx context.Context) (err error) {
 	s.api, err = api.New(api.Config{
 		Machines: s.db, Network: s.db, Images: s.db, Events: s.db, Profiles: s.db, Settings: s.db, Workflows: s.engine, Access: s.access,
-		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry}, Bindings: s.bindings, Approvals: s.db, Operations: s.db,
+		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry, s.bus.Emit}, Bindings: s.bindings, Approvals: s.db, Operations: s.db,
 		DestructiveBatch: s.cfg.File.Site.DestructiveBatch, Plugins: hosted{s.plugins, s.bus.Emit}, Health: warnings{s.health},
 		Wire:    s.netboot,
 		Version: s.cfg.Version, Log: s.log,

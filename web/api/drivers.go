@@ -8,18 +8,48 @@ import (
 
 var kindRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
+// DriverList is the drivers, and the labels that the active ones give the appliance.
+type DriverList struct {
+	Items  []Driver          `json:"items"`
+	Labels map[string]string `json:"labels"` // such as bc.dev/driver.redfish=1.0.0, of drivers of every kind
+}
+
+// DriverPick names a version of a driver.
+type DriverPick struct {
+	Version *string `json:"version,omitempty" doc:"the version to use, \"\" for the highest"`
+}
+
+// maxVersion bounds a version, in bytes: three numbers of nine digits, a pre-release and a build of 64 bytes each.
+const maxVersion = 160
+
 func (a *API) driverRoutes() []Route {
 	return []Route{
 		on(Route{ID: "drivers.list", Method: "GET", Path: "/api/v1/drivers", Permission: app.PermDriversRead,
 			Summary: "List drivers, sorted by id and version, without any configuration.",
 			Query:   []Param{{"kind", "string", "only drivers that serve this kind"}}, CLI: CLI{"driver", "list"}}, a.listDrivers),
+		on(Route{ID: "drivers.pick", Method: "PUT", Path: "/api/v1/drivers/{id}/active", Permission: app.PermPluginsWrite,
+			Summary: "Use one version of a driver from now on; an empty version goes back to the highest.", CLI: CLI{"driver", "pick"}, Args: []string{"version"}}, a.pickDriver),
 	}
 }
 
-func (a *API) listDrivers(c *Call, _ none) (List[Driver], error) {
+func (a *API) listDrivers(c *Call, _ none) (DriverList, error) {
 	kind := c.Query.Get("kind")
 	if kind != "" && !kindRE.MatchString(kind) {
-		return List[Driver]{}, app.Invalid("kind", "is no driver kind").Do("use lower-case letters, digits and hyphens")
+		return DriverList{}, app.Invalid("kind", "is no driver kind").Do("use lower-case letters, digits and hyphens")
 	}
-	return list(a.Drivers.ListDrivers(c, kind))
+	l, err := list(a.Drivers.ListDrivers(c, kind))
+	if err != nil {
+		return DriverList{}, err
+	}
+	return DriverList{l.Items, a.Drivers.SiteLabels(c)}, nil
+}
+
+func (a *API) pickDriver(c *Call, in DriverPick) (none, error) {
+	if in.Version == nil {
+		return none{}, app.Invalid("version", "is missing").Do("name a version, or \"\" for the highest")
+	}
+	if err := app.ValidLine("version", *in.Version, maxVersion); err != nil {
+		return none{}, err
+	}
+	return none{}, a.Drivers.PickDriver(c, c.actor(), c.Path["id"], *in.Version)
 }

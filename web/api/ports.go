@@ -153,6 +153,7 @@ type Driver struct {
 	Operations   map[string][]string `json:"operations,omitempty"` // by kind, sorted
 	RetrySafe    map[string][]string `json:"retrySafe,omitempty"`
 	ConfigSchema json.RawMessage     `json:"configSchema,omitempty"`
+	Active       bool                `json:"active"`           // calls go to this version
 	Source       string              `json:"source,omitempty"` // "built-in" or the plugin's name
 	Down         string              `json:"down,omitempty"`   // why it cannot be called now
 }
@@ -160,6 +161,10 @@ type Driver struct {
 // Drivers lists what is registered, sorted by id and version.
 type Drivers interface {
 	ListDrivers(ctx context.Context, kind string) ([]Driver, error)
+	// SiteLabels are the labels of the active drivers that run on the appliance and are up.
+	SiteLabels(ctx context.Context) map[string]string
+	// PickDriver makes a version of a driver the active one, for good; "" goes back to the highest.
+	PickDriver(ctx context.Context, actor, id, version string) error
 }
 
 // Wire is the netboot service behind the subnets. Its methods are quick, but for SeekRivals.

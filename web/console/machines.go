@@ -156,7 +156,7 @@ func (q *request) enrollPage(mac string, card *api.Card) error {
 	if err := q.Who.Need(app.PermMachinesWrite); err != nil {
 		return err
 	}
-	drivers, err := ask[api.List[api.Driver]](q, "drivers.list", nil)
+	drivers, err := ask[api.DriverList](q, "drivers.list", nil)
 	if err != nil {
 		return err
 	}

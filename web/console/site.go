@@ -38,7 +38,7 @@ func remove(id, to, notice string, page func(*Console, *request) error) func(*Co
 }
 
 func drivers(c *Console, q *request) error {
-	l, err := ask[api.List[api.Driver]](q, "drivers.list", nil)
+	l, err := ask[api.DriverList](q, "drivers.list", nil)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func drivers(c *Console, q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.show("Drivers & plugins", "/drivers", func(p views.Page) templ.Component { return views.Drivers(p, l.Items, hosted.Items, c.api.Now()) })
+	return q.show("Drivers & plugins", "/drivers", func(p views.Page) templ.Component { return views.Drivers(p, l, hosted.Items, c.api.Now()) })
 }
 
 // bindings reads drivers by kind from YAML.

@@ -56,7 +56,7 @@ type Site struct {
 	Service *Service
 	Catalog *Catalog
 	Flows   *Flows
-	Drivers Drivers
+	Drivers *Drivers
 	Plugins *Plugins
 	Health  *Health
 	Wire    *Wire
@@ -67,7 +67,7 @@ type Site struct {
 // New builds a site over a store. The bus runs until the test ends.
 func New(t testing.TB, s Store) *Site {
 	t.Helper()
-	x := &Site{T: t, Store: s, Clock: &Clock{}, Logs: &Buffer{}, Flows: &Flows{}, Health: &Health{}, Wire: &Wire{}, Plugins: &Plugins{}}
+	x := &Site{T: t, Store: s, Clock: &Clock{}, Logs: &Buffer{}, Flows: &Flows{}, Health: &Health{}, Wire: &Wire{}, Plugins: &Plugins{}, Drivers: &Drivers{}}
 	log := slog.New(slog.NewJSONHandler(x.Logs, nil))
 	x.Bus = event.New(event.Config{Store: s, Log: log})
 	x.Records = recorder.New(recorder.Config{Log: log, Now: x.Clock.Now, Names: recorder.Names{Loaders: []string{"snponly.efi"}, Kernel: "vmlinuz", Initramfs: "initramfs.zst"}})
@@ -290,14 +290,41 @@ func (c *Catalog) Delete(ctx context.Context, _, id string) error {
 	return c.Store.DeleteImage(ctx, id)
 }
 
-// Drivers is two drivers.
-type Drivers struct{}
+// Drivers is two drivers, one of them in two versions.
+type Drivers struct {
+	mu    sync.Mutex
+	picks []string
+}
+
+// PickDriver notes the pick and who made it.
+func (d *Drivers) PickDriver(_ context.Context, actor, id, version string) error {
+	if id != "redfish" || version != "" && version != "1.0.0" {
+		return app.Missing("driver", id+"@"+version)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.picks = append(d.picks, actor+" "+id+"@"+version)
+	return nil
+}
+
+// Picks lists what was picked.
+func (d *Drivers) Picks() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]string(nil), d.picks...)
+}
+
+// SiteLabels are three.
+func (*Drivers) SiteLabels(context.Context) map[string]string {
+	return map[string]string{"bc.dev/driver.redfish": "1.0.0", "bc.dev/driver-kind.redfish.power": "1", "bc.dev/cap.tls-pin": "1"}
+}
 
 // ListDrivers filters by kind.
-func (Drivers) ListDrivers(_ context.Context, kind string) ([]api.Driver, error) {
+func (*Drivers) ListDrivers(_ context.Context, kind string) ([]api.Driver, error) {
 	all := []api.Driver{
-		{ID: "ipxe", Version: "1.0.0", RunsOn: "site", Kinds: []string{"boot"}, Capabilities: []string{}, Source: "built-in"},
-		{ID: "redfish", Version: "1.0.0", RunsOn: "site", Kinds: []string{"inspect", "management", "power"}, Capabilities: []string{"tls-pin"}, Source: "built-in",
+		{ID: "ipxe", Version: "1.0.0", RunsOn: "site", Kinds: []string{"boot"}, Capabilities: []string{}, Active: true, Source: "built-in"},
+		{ID: "redfish", Version: "0.9.0", RunsOn: "site", Kinds: []string{"power"}, Capabilities: []string{}, Source: "built-in"},
+		{ID: "redfish", Version: "1.0.0", RunsOn: "site", Kinds: []string{"inspect", "management", "power"}, Capabilities: []string{"tls-pin"}, Active: true, Source: "built-in",
 			Operations: map[string][]string{"power": {"getPower", "setPower"}}, RetrySafe: map[string][]string{"power": {"getPower"}}},
 	}
 	var out []api.Driver

@@ -1173,7 +1173,7 @@ func driverOptions(all []api.Driver, kind string) []Option {
 	var out []Option
 	for _, d := range all {
 		for _, k := range d.Kinds {
-			if k == kind {
+			if k == kind && d.Active {
 				out = append(out, Option{d.ID, d.ID + " " + d.Version})
 			}
 		}

@@ -20,7 +20,7 @@ var columns = map[string][]string{
 	"event":     {"time", "level", "kind", "machineId", "message"},
 	"subnet":    {"id", "cidr", "interface", "mode", "poolStart", "poolEnd", "gateway"},
 	"lease":     {"address", "mac", "state", "expires", "hostname"},
-	"driver":    {"id", "version", "runsOn", "kinds", "source", "down"},
+	"driver":    {"id", "version", "runsOn", "kinds", "active", "source", "down"},
 	"plugin":    {"time", "level", "name", "state", "version", "pid", "uid", "memoryBytes", "restarts", "reason", "message"},
 	"profile":   {"name", "description"}, "pool": {"name", "policy.hardwareProfile", "description"},
 	"approval": {"id", "operation", "state", "actor", "created", "expires", "decidedBy"},

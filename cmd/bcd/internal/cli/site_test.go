@@ -129,6 +129,8 @@ func TestCommandsAgainstTheRealAPI(t *testing.T) {
 	s.must("", "pool", "set", "rack-a", "--description", "the first rack")
 	s.must("", "profile", "set", "small", "--kernelArgs", "console=ttyS1")
 	s.must("", "settings", "set", "--siteName", "lab")
+	s.must("", "driver", "pick", "redfish", "1.0.0")
+	s.must("", "driver", "pick", "redfish", "")
 	for _, noun := range []string{"image", "workflow", "event", "lease", "driver", "discovery", "pool", "profile", "secret", "user", "token"} {
 		s.must("", noun, "list")
 	}
