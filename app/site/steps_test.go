@@ -187,29 +187,44 @@ func TestAnInterruptedDriverCallIsNotRepeated(t *testing.T) {
 // uses it.
 func TestAPasswordIsLeftNowhere(t *testing.T) {
 	t.Parallel()
-	r, c := ready(t)
+	r, c := cooled(t, `[30,60,100]`)
+	r.stop()
 	if r.cfg.Log == "" {
 		r.cfg.Log = t.TempDir() + "/log"
 	}
 	r.start("")
+	r.awaitDriver(kindCooling)
+	planted := []string{bmcPassword}
 	over := func(what string) {
 		t.Helper()
 		if n := r.await(newsOver); n.State != "done" {
 			t.Fatalf("%s is %s\n%s", what, n.State, r.story())
 		}
+		r.sweep(what, planted)
 	}
+	r.verb(machineName, api.Commission, nil)
+	over("the commissioning, with a step in a plugin")
 	r.deployed()
+	r.sweep("the deploy", planted)
 	r.verb(machineName, api.Power, api.PowerOptions{Action: "cycle"})
 	over("the power cycle")
-	_ = r.call(http.MethodPost, "/api/v1/machines/test-bmc", api.BMCInput{Driver: "redfish", Address: c.bmc.URL(), Credentials: &api.Credentials{Username: "admin", Password: bmcPassword}}, nil)
-	_ = r.call(http.MethodPost, "/api/v1/machines", api.EnrollInput{Name: "twice", BMC: &api.BMCInput{Driver: "redfish", Address: c.bmc.URL(), Credentials: &api.Credentials{Username: "admin", Password: bmcPassword}}}, nil)
+	login := &api.BMCInput{Driver: "redfish", Address: c.bmc.URL(), Credentials: &api.Credentials{Username: "admin", Password: bmcPassword}}
+	var card api.Card
+	if r.must(http.MethodPost, "/api/v1/machines/test-bmc", login, &card); !card.OK {
+		t.Errorf("the BMC's test says %+v", card)
+	}
+	err := r.call(http.MethodPost, "/api/v1/machines", api.EnrollInput{Name: "twice", BMC: login}, nil)
+	if e, ok := app.AsError(err); !ok || e.Reason != "uuid-taken" || strings.Contains(err.Error(), bmcPassword) {
+		t.Errorf("an enrolment of the same machine: %v", err)
+	}
 	r.must(http.MethodPost, "/api/v1/machines/"+machineName+"/query", api.QueryInput{Operation: "power.getPower"}, nil)
+	r.sweep("the calls that start no workflow", planted)
 	r.verb(machineName, api.RotateCredential, nil)
 	over("the rotation")
-	rotated := c.bmc.Password()
-	if rotated == bmcPassword {
+	if planted = append(planted, c.bmc.Password()); planted[1] == bmcPassword {
 		t.Fatal("the BMC has its old password")
 	}
+	r.sweep("the rotation", planted)
 	r.verb(machineName, api.Release, nil)
 	over("the release")
 	var fetched api.List[app.Event]
@@ -219,27 +234,31 @@ func TestAPasswordIsLeftNowhere(t *testing.T) {
 	}) {
 		t.Errorf("the audit of secrets has no workflow, machine and step: %+v", fetched.Items)
 	}
-	planted := []string{bmcPassword, rotated}
-	swept := r.sweep(planted)
-	if swept < 8 {
-		t.Errorf("only %d places were swept", swept)
+	r.stop()
+	r.sweepFiles(planted)
+}
+
+// look looks for texts in one.
+func (r *rig) look(where, text string, planted []string) {
+	r.t.Helper()
+	for _, p := range planted {
+		if strings.Contains(text, p) || strings.Contains(text, strings.ReplaceAll(p, " ", "%20")) {
+			r.t.Errorf("a password is in %s", where)
+		}
 	}
 }
 
-// sweep looks for texts wherever an appliance leaves any, and gives how many places it looked at.
-func (r *rig) sweep(planted []string) (places int) {
+// sweep looks for texts wherever a running appliance shows any.
+func (r *rig) sweep(after string, planted []string) {
 	r.t.Helper()
+	places := 0
 	look := func(where, text string) {
 		r.t.Helper()
 		places++
-		for _, p := range planted {
-			if strings.Contains(text, p) || strings.Contains(text, strings.ReplaceAll(p, " ", "%20")) {
-				r.t.Errorf("a password is in %s", where)
-			}
-		}
+		r.look(where+", after "+after, text, planted)
 	}
 	for _, path := range []string{"/api/v1/events?limit=1000", "/api/v1/machines", "/api/v1/machines/" + machineName, "/api/v1/workflows?limit=100", "/api/v1/health", "/api/v1/secrets",
-		"/api/v1/machines/" + machineName + "/bmc-operations", "/api/v1/drivers", "/api/v1/settings"} {
+		"/api/v1/machines/" + machineName + "/bmc-operations", "/api/v1/drivers", "/api/v1/settings", "/api/v1/plugins", "/api/v1/plugins/acme-bmc/logs?lines=500"} {
 		var raw json.RawMessage
 		r.must(http.MethodGet, path, nil, &raw)
 		if len(raw) < 3 {
@@ -248,19 +267,27 @@ func (r *rig) sweep(planted []string) (places int) {
 		look(path, string(raw))
 	}
 	look("the journals", r.story())
-	r.processes(look)
+	shown := places
+	if r.processes(look); places < shown+4 {
+		r.t.Errorf("after %s only %d files of processes were there: those of appliance and plugin are more", after, places-shown)
+	}
 	log, err := os.ReadFile(r.cfg.Log)
 	if err != nil || len(log) == 0 {
 		r.t.Errorf("the log: %d bytes, %v", len(log), err)
 	}
 	look("the log", string(log))
-	r.stop()
-	for _, name := range []string{"bcd.db", "bcd.db-wal", "recorder.db", "recorder.db-wal"} {
-		if raw, err := os.ReadFile(r.dir + "/" + name); err == nil {
-			look(name, string(raw))
+}
+
+// sweepFiles looks for texts in what an appliance that has ended keeps.
+func (r *rig) sweepFiles(planted []string) {
+	r.t.Helper()
+	for _, name := range []string{"bcd.db", "recorder.db", "plugins.json", "bcd.db-wal", "recorder.db-wal"} {
+		raw, err := os.ReadFile(r.dir + "/" + name)
+		if err != nil && !(strings.HasSuffix(name, "-wal") && os.IsNotExist(err)) { // an orderly end removes a log of writes
+			r.t.Error(err)
 		}
+		r.look(name, string(raw), planted)
 	}
-	return places
 }
 
 // processes looks at command lines and environments of the appliance and everything it started.
