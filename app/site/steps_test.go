@@ -283,7 +283,7 @@ func (r *rig) sweepFiles(planted []string) {
 	r.t.Helper()
 	for _, name := range []string{"bcd.db", "recorder.db", "plugins.json", "bcd.db-wal", "recorder.db-wal"} {
 		raw, err := os.ReadFile(r.dir + "/" + name)
-		if err != nil && !(strings.HasSuffix(name, "-wal") && os.IsNotExist(err)) { // an orderly end removes a log of writes
+		if err != nil && (!strings.HasSuffix(name, "-wal") || !os.IsNotExist(err)) { // an orderly end removes a log of writes
 			r.t.Error(err)
 		}
 		r.look(name, string(raw), planted)
