@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/bmc/virtual"
 	"github.com/better-compute/bcd/images/osimage"
@@ -163,10 +165,10 @@ func (l *lab) work(ctx context.Context, site Site, rack *Rack, img *osimage.Imag
 // Run takes the whole main job: network, image, and all machines at once through their plans. It counts the machines
 // deployed and released.
 func (d *Driver) Run(ctx context.Context, image string, plans []Plan) (deployed, released int, err error) {
-	if err := d.PrepareNetwork(ctx); err != nil {
-		return 0, 0, err
-	}
-	if _, err := d.ImportImage(ctx, image); err != nil {
+	g, both := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.PrepareNetwork(both) })
+	g.Go(func() error { _, err := d.ImportImage(both, image); return err })
+	if err := g.Wait(); err != nil {
 		return 0, 0, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
