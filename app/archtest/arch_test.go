@@ -77,6 +77,7 @@ var rooms = map[string][]string{
 	"images/agent":   {"app", "images/chunk", "images/layout", "proto/"},
 	"images/osimage": {"app"},
 	"images/ramdisk": {"app", "proto/"},
+	"images/uki":     {"app"},
 
 	"plugins/driver":   {},
 	"plugins/bcx":      {"plugins/driver", "proto/bettercompute/driver"},
