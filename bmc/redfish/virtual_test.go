@@ -44,7 +44,7 @@ func TestConformanceOfVirtualBMC(t *testing.T) {
 		config, _ := json.Marshal(map[string]string{"address": m.URL(), "tlsSpkiSha256": m.SPKI()})
 		b := bmctest.BMC{
 			Driver: def, Config: config, MAC: "00:00:5e:00:53:01", UUID: "a0a1a2a3-b0b1-c0c1-d0d1-e0e1e2e3e4e5",
-			Lacks:   []string{"cdrom", "cd", "bios"},
+			Lacks:   []string{"bios"},
 			Secrets: driver.SecretMap{"username": "admin", "password": bmctest.Password},
 		}
 		c := &driver.Context{Context: t.Context(), Secrets: b.Secrets}

@@ -46,17 +46,49 @@ func arguments(cfg Config, boot Boot, vars string) []string {
 	if d := cfg.Direct; d != nil {
 		a = append(a, "-kernel", d.Kernel, "-initrd", d.Initrd, "-append", d.Cmdline)
 	}
-	nics, disks := bootIndexes(cfg, boot.Target)
-	a = append(a, diskArguments(cfg.Disks, disks)...)
-	return append(a, nicArguments(cfg.NICs, nics, boot.Firmware)...)
+	index := bootIndexes(cfg, boot)
+	a = append(a, diskArguments(cfg.Disks, index[Hdd])...)
+	a = append(a, mediaArguments(boot, index)...)
+	return append(a, nicArguments(cfg.NICs, index[Pxe], boot.Firmware)...)
 }
 
-// bootIndexes gives the first boot index of the NICs and of the disks: the target's kind first, the other after it.
-func bootIndexes(cfg Config, first Target) (nics, disks int) {
-	if first == Pxe {
-		return 1, 1 + len(cfg.NICs)
+// bootIndexes gives the first boot index of each kind of device: the target's first, then the machine's own order, and
+// virtual media after it.
+func bootIndexes(cfg Config, boot Boot) map[Target]int {
+	order := []Target{boot.Target, Hdd, Pxe, Cd, Usb}
+	if cfg.DefaultBoot == Pxe {
+		order[1], order[2] = Pxe, Hdd
 	}
-	return 1 + len(cfg.Disks), 1
+	count := map[Target]int{Hdd: len(cfg.Disks), Pxe: len(cfg.NICs), Cd: 1, Usb: 1}
+	index, next := map[Target]int{}, 1
+	for _, t := range order {
+		if _, placed := index[t]; !placed {
+			index[t] = next
+			next += count[t]
+		}
+	}
+	return index
+}
+
+// The ids of the virtual drives' devices. The CD drive has the last port of the q35 controller.
+const (
+	cdID    = "virtual-cd"
+	stickID = "virtual-stick"
+)
+
+// mediaArguments attaches the virtual drives that hold something.
+func mediaArguments(boot Boot, index map[Target]int) []string {
+	var a []string
+	if boot.CD != "" {
+		a = append(a, "-drive", "if=none,id=cd,media=cdrom,format=raw,readonly=on,file="+escape(boot.CD),
+			"-device", fmt.Sprintf("ide-cd,id=%s,bus=ide.5,drive=cd,bootindex=%d", cdID, index[Cd]))
+	}
+	if boot.Stick != "" {
+		a = append(a, "-drive", "if=none,id=stick,format=raw,readonly=on,file="+escape(boot.Stick),
+			"-device", "qemu-xhci,id=xhci",
+			"-device", fmt.Sprintf("usb-storage,id=%s,bus=xhci.0,drive=stick,removable=on,bootindex=%d", stickID, index[Usb]))
+	}
+	return a
 }
 
 func diskArguments(disks []Disk, index int) []string {

@@ -14,6 +14,8 @@ const (
 	NoTarget Target = "None"
 	Pxe      Target = "Pxe"
 	Hdd      Target = "Hdd"
+	Cd       Target = "Cd"
+	Usb      Target = "Usb"
 )
 
 // Enabled is a Redfish BootSourceOverrideEnabled.
@@ -36,7 +38,7 @@ const (
 )
 
 var (
-	targets  = []Target{NoTarget, Pxe, Hdd}
+	targets  = []Target{NoTarget, Pxe, Hdd, Cd, Usb}
 	enablers = []Enabled{Disabled, Once, Continuous}
 	modes    = []Mode{Legacy, UEFI}
 )

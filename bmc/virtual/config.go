@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,7 +25,7 @@ const (
 // Config describes one virtual machine and its BMC. Zero values mean the default named at the field.
 type Config struct {
 	Name     string       // RFC 1123 label
-	Dir      string       // existing directory of this machine: certificate, UEFI variables, console log; "" keeps nothing (Fake only)
+	Dir      string       // existing directory of this machine: certificate, UEFI variables, console log, virtual media; "" keeps nothing (Fake only)
 	Firmware app.Firmware // what the machine boots with when no override says otherwise; default BIOS
 
 	MemoryMiB int // default 1024
@@ -46,6 +47,9 @@ type Config struct {
 	Direct      *Direct       // boots this kernel on each power-on, past any boot order; nil for a machine like others
 	DefaultBoot Target        // what boots first without an override: Hdd (default) or Pxe
 	Grace       time.Duration // how long PowerState says PoweringOff after an ACPI power key; default 1 minute
+
+	// MediaRoots vouch for https servers of virtual media where VerifyCertificate is on; nil: none can be verified.
+	MediaRoots *x509.CertPool
 
 	Hypervisor Hypervisor   // default: QEMU with this configuration
 	OnLine     func(Line)   // each line of the serial console, in order; must not block

@@ -9,7 +9,7 @@ import (
 // Fake is a Hypervisor without a guest: power is a variable. The zero value switches at once.
 // Its fields must be set before the machine runs.
 type Fake struct {
-	OnPowerOn  func(target string) // called on each start (also after Reboot), with "Pxe" or "Hdd", before the BMC says On; may be nil
+	OnPowerOn  func(target string) // called on each start (also after Reboot), with "Pxe", "Hdd" or "Cd", before the BMC says On; may be nil
 	OnPowerOff func()              // called when a power-on period ends for good or for a restart; may be nil
 	StartDelay time.Duration       // how long PoweringOn lasts
 	StopDelay  time.Duration       // how long PoweringOff lasts
@@ -20,6 +20,7 @@ type Fake struct {
 	guest *fakeGuest
 	boots []Boot
 	nmis  int
+	media [][2]string // drive and file of each change under a running guest
 }
 
 // Start implements Hypervisor.
@@ -106,6 +107,13 @@ func (g *fakeGuest) NMI() error {
 	g.fake.mu.Lock()
 	defer g.fake.mu.Unlock()
 	g.fake.nmis++
+	return nil
+}
+
+func (g *fakeGuest) SetMedium(drive int, file string) error {
+	g.fake.mu.Lock()
+	defer g.fake.mu.Unlock()
+	g.fake.media = append(g.fake.media, [2]string{driveIDs[drive], file})
 	return nil
 }
 

@@ -20,6 +20,8 @@ type Guest interface {
 	PowerButton() error
 	// NMI raises a non-maskable interrupt.
 	NMI() error
+	// SetMedium changes what a virtual drive that was filled at the start holds, to a file or, with "", to nothing.
+	SetMedium(drive int, file string) error
 	// Done is closed when the guest has ended.
 	Done() <-chan struct{}
 	// End tells how it ended; valid once Done is closed.
@@ -32,6 +34,8 @@ type Boot struct {
 	Target   Target // device kind tried first; the others follow
 	Override bool   // the BMC's override chose Target, not the machine's own order
 	Again    bool   // the guest rebooted itself: the power never went off
+	CD       string // file in the virtual CD drive; "" for none
+	Stick    string // file behind the virtual USB stick; "" for none
 }
 
 // EndKind is how a power-on period ended.

@@ -24,10 +24,13 @@ type Machine struct {
 	listener net.Listener
 	sessions *sessions
 	requests chan resetType // to the power loop
+	changed  chan struct{}  // tells the power loop that a drive holds something else
+	fetches  chan fetch     // to the media loop
 	now      func() time.Time
 
-	mu    sync.Mutex // protects state
+	mu    sync.Mutex // protects state and files
 	state state
+	files []string // copies of virtual media
 
 	closing  sync.Once
 	closed   chan struct{} // closed by Close: Run ends
@@ -61,7 +64,7 @@ func New(cfg Config) (*Machine, error) {
 	}
 	m := &Machine{
 		cfg: cfg, hv: cfg.Hypervisor, console: console, cert: cert, listener: l,
-		requests: make(chan resetType, 8), now: time.Now, closed: make(chan struct{}), finished: make(chan struct{}),
+		requests: make(chan resetType, 8), changed: make(chan struct{}, 1), fetches: make(chan fetch, maxFetches), now: time.Now, closed: make(chan struct{}), finished: make(chan struct{}),
 		state: state{power: powerOff, boot: Override{NoTarget, Disabled, modeOf(cfg.Firmware)}, version: 1, password: cfg.Password},
 	}
 	m.sessions = newSessions(func() time.Time { return m.now() })
@@ -118,6 +121,7 @@ func (m *Machine) Run(ctx context.Context) error {
 	go func() { served <- srv.ServeTLS(m.listener, "", "") }()
 	var loops sync.WaitGroup
 	loops.Go(func() { m.powerLoop(ctx) })
+	loops.Go(func() { m.mediaLoop(ctx) })
 
 	var err error
 	select {
@@ -130,6 +134,7 @@ func (m *Machine) Run(ctx context.Context) error {
 		err = <-served
 	}
 	loops.Wait()
+	m.dropMedia()
 	m.console.close()
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		err = nil

@@ -41,6 +41,7 @@ type state struct {
 	lastReset time.Time // zero before the first power-on
 	fault     string    // why the last start or run failed, "" when it did not
 	password  string    // of the only account
+	media     [drives]medium
 }
 
 // verdict of a BMC on a reset request.
@@ -106,6 +107,8 @@ func (m *Machine) powerLoop(ctx context.Context) {
 			l.ended(ctx)
 		case <-l.grace:
 			l.ignored()
+		case <-m.changed:
+			l.showMedia()
 		}
 	}
 }
@@ -116,6 +119,8 @@ type powerLoop struct {
 	guest   Guest            // nil while off
 	restart bool             // start again once the guest has switched itself off
 	grace   <-chan time.Time // fires when a power key was ignored for too long
+	has     [drives]string   // the files in the drives at power-on
+	shown   [drives]string   // what the guest sees in its drives now
 }
 
 func (l *powerLoop) handle(ctx context.Context, r resetType) {
@@ -147,8 +152,9 @@ func (l *powerLoop) start(ctx context.Context, during powerState, again bool) {
 	l.mu.Lock()
 	l.state.power = during
 	boot := l.state.boot.boot(l.cfg.Firmware, l.cfg.DefaultBoot)
+	media := l.state.files()
 	l.mu.Unlock()
-	boot.Again = again
+	boot.Again, boot.CD, boot.Stick = again, media[driveCD], media[driveUSB]
 
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -163,7 +169,7 @@ func (l *powerLoop) start(ctx context.Context, during powerState, again bool) {
 		return
 	}
 	l.cfg.Log.Info("powered on", "machine", l.cfg.Name, "firmware", string(boot.Firmware), "target", string(boot.Target), "guest_reboot", again)
-	l.guest = guest
+	l.guest, l.has, l.shown = guest, media, media
 	if after := l.state.boot.consumed(); after != l.state.boot {
 		l.state.boot = after
 		l.state.version++

@@ -19,7 +19,7 @@ func inTime(t *testing.T, fake *Fake, test func(m *Machine)) {
 	}
 	defer m.Close()
 	synctest.Test(t, func(t *testing.T) {
-		m.requests = make(chan resetType, 8) // of this bubble
+		m.requests, m.changed = make(chan resetType, 8), make(chan struct{}, 1) // of this bubble
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); m.powerLoop(ctx) }()

@@ -260,6 +260,23 @@ func (g *qemuGuest) PowerButton() error { return g.command("system_powerdown") }
 // NMI implements Guest.
 func (g *qemuGuest) NMI() error { return g.command("inject-nmi") }
 
+// SetMedium implements Guest. The stick is pulled, and cannot be put back into a running machine.
+func (g *qemuGuest) SetMedium(drive int, file string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	switch {
+	case drive == driveUSB && file == "":
+		return g.qmp.run(ctx, "device_del", map[string]any{"id": stickID})
+	case drive == driveUSB:
+		return errors.New("a stick shows at the next start")
+	case file == "":
+		return g.qmp.run(ctx, "eject", map[string]any{"id": cdID, "force": true})
+	}
+	return g.qmp.run(ctx, "blockdev-change-medium", map[string]any{
+		"id": cdID, "filename": file, "format": "raw", "read-only-mode": "read-only", "force": true,
+	})
+}
+
 // Done implements Guest.
 func (g *qemuGuest) Done() <-chan struct{} { return g.done }
 

@@ -86,13 +86,20 @@ func (q *qmp) start(ctx context.Context) error {
 }
 
 // do runs a command without arguments.
-func (q *qmp) do(ctx context.Context, command string) error {
+func (q *qmp) do(ctx context.Context, command string) error { return q.run(ctx, command, nil) }
+
+// run runs a command.
+func (q *qmp) run(ctx context.Context, command string, arguments map[string]any) error {
 	reply := make(chan qmpMessage, 1)
 	q.mu.Lock()
 	q.next++
 	id := q.next
 	q.pending[id] = reply
-	_, err := fmt.Fprintf(q.conn, "{\"execute\":%q,\"id\":%d}\n", command, id)
+	line := map[string]any{"execute": command, "id": id}
+	if arguments != nil {
+		line["arguments"] = arguments
+	}
+	err := json.NewEncoder(q.conn).Encode(line)
 	q.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("sending %s to QEMU: %w", command, err)

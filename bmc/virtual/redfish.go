@@ -41,6 +41,7 @@ func (m *Machine) handler() http.Handler {
 	mux.HandleFunc("GET "+nicsPath+"/{id}", m.getEthernet)
 	mux.HandleFunc("GET "+chassisPath, show(m.chassis))
 	mux.HandleFunc("GET "+managerPath, show(m.manager))
+	m.mediaRoutes(mux)
 	mux.HandleFunc("GET "+accountsRoot, show(m.accountService))
 	mux.HandleFunc("GET "+accountsPath, show(func() any { return collection(accountsPath, "Accounts", accountPath) }))
 	mux.HandleFunc("GET "+accountPath, show(m.account))

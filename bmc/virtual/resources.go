@@ -23,7 +23,7 @@ func collection(path, name string, members ...string) any {
 	for _, m := range members {
 		refs = append(refs, link(m))
 	}
-	kind := map[string]string{"Systems": "ComputerSystem", "Chassis": "Chassis", "Managers": "Manager", "EthernetInterfaces": "EthernetInterface", "Sessions": "Session", "Accounts": "ManagerAccount"}[name]
+	kind := map[string]string{"Systems": "ComputerSystem", "Chassis": "Chassis", "Managers": "Manager", "EthernetInterfaces": "EthernetInterface", "Sessions": "Session", "Accounts": "ManagerAccount", "VirtualMedia": "VirtualMedia"}[name]
 	return object{
 		"@odata.id": path, "@odata.type": "#" + kind + "Collection." + kind + "Collection", "Name": name,
 		"Members": refs, "Members@odata.count": len(refs),
@@ -65,7 +65,7 @@ func metadata(w http.ResponseWriter, _ *http.Request) {
 // systemMembers are the members of a system that a PATCH may name and that cannot be written.
 var systemMembers = []string{
 	"@odata.id", "@odata.type", "@odata.etag", "Id", "Name", "SystemType", "UUID", "SerialNumber", "Manufacturer", "Model", "HostName",
-	"PowerState", "Status", "LastResetTime", "BiosVersion", "ProcessorSummary", "MemorySummary", "EthernetInterfaces", "Links", "Actions",
+	"PowerState", "Status", "LastResetTime", "BiosVersion", "ProcessorSummary", "MemorySummary", "EthernetInterfaces", "VirtualMedia", "Links", "Actions",
 }
 
 // system is the computer system and its tag, both of one instant.
@@ -90,6 +90,7 @@ func (m *Machine) system() (body any, tag string) {
 	r["ProcessorSummary"] = object{"Count": 1, "LogicalProcessorCount": m.cfg.CPUs, "Model": "QEMU TCG", "Status": status(s)}
 	r["MemorySummary"] = object{"TotalSystemMemoryGiB": float64(m.cfg.MemoryMiB) / 1024, "Status": status(s)}
 	r["EthernetInterfaces"] = link(nicsPath)
+	r["VirtualMedia"] = link(systemMedia)
 	r["Links"] = object{"Chassis": []object{link(chassisPath)}, "ManagedBy": []object{link(managerPath)}}
 	r["Actions"] = object{"#ComputerSystem.Reset": object{"target": resetPath, "ResetType@Redfish.AllowableValues": resetTypes}}
 	return r, tag
@@ -153,6 +154,7 @@ func (m *Machine) manager() any {
 	r["Manufacturer"], r["Model"] = m.cfg.Vendor, "Virtual BMC"
 	r["DateTime"], r["DateTimeLocalOffset"] = now.UTC().Format(time.RFC3339), "+00:00"
 	r["PowerState"] = powerOn
+	r["VirtualMedia"] = link(managerMedia)
 	r["Status"] = object{"State": "Enabled", "Health": "OK"}
 	r["Links"] = object{"ManagerForServers": []object{link(systemPath)}, "ManagerForChassis": []object{link(chassisPath)}}
 	return r
