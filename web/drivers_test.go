@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/web/api"
@@ -60,5 +61,23 @@ func TestDriversTellWhichIsActiveAndTheSitesLabels(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}
+	}
+}
+
+// What a machine is bound to and the site does not have stands on its page, and in the API's answer.
+func TestADriverThatTheSiteLacksStandsOnTheMachinesPage(t *testing.T) {
+	x := site(t)
+	viewer := x.As(app.RoleViewer)
+	m := &app.Machine{ID: "m-lacks", Name: "lacks", State: app.StateEnrolled, StateSince: time.Unix(1e9, 0), Power: app.PowerUnknown,
+		Drivers: map[string]app.Binding{"power": {Driver: "acme-bmc", Layer: "machine"}, "boot": {Driver: "ipxe", Layer: "profile"}}}
+	if err := x.Store.CreateMachine(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	l := answer[api.List[api.DriverProblem]](t, x.Do("GET", "/api/v1/machines/m-lacks/driver-problems", viewer, "").Body.Bytes())
+	if len(l.Items) != 1 || l.Items[0].Driver != "acme-bmc" || l.Items[0].Kind != "power" || l.Items[0].Error.Reason != "bmc-driver-unsupported" {
+		t.Errorf("the problems are %+v", l.Items)
+	}
+	if page := x.Do("GET", "/machines/m-lacks", viewer, "").Body.String(); !strings.Contains(page, "No driver &#34;acme-bmc&#34; runs on this site") {
+		t.Error("the machine's page does not say it")
 	}
 }

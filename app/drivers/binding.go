@@ -249,7 +249,7 @@ func (r *Registry) checkBinding(kind string, b app.Binding, whole bool) (warning
 			Do("its secret fields are: %s", strings.Join(e.driver.SecretFields(), ", "))
 	}
 	if !e.up {
-		return "the driver " + b.Driver + " is unavailable: " + e.reason, nil
+		return down(b.Driver, e).Message, nil
 	}
 	return "", nil
 }

@@ -11,7 +11,8 @@ import (
 var ipmiOperations = []string{"power.getPower", "power.setPower", "management.setBootDevice", "inspect.inspect", "console.open"}
 
 // Check refuses, with UNSUPPORTED and the reason bmc-driver-unsupported, operations ("power.setPower") that the machine's
-// drivers do not serve, before any workflow starts. What nobody knows is let through.
+// drivers do not serve, or whose drivers the site does not have, before any workflow starts. A driver that is down is
+// UNAVAILABLE: it may come back. Which operations a driver serves that nobody knows is not checked.
 func (r *Registry) Check(m *app.Machine, operations ...string) error {
 	for _, op := range operations {
 		kind, name, _ := strings.Cut(op, ".")
@@ -23,12 +24,16 @@ func (r *Registry) Check(m *app.Machine, operations ...string) error {
 			return unsupported(op, "the driver %q of %s does not serve %s", id, m.Name, op).
 				Do("bind another driver for %s, or drive the BMC by Redfish", kind)
 		}
+		if err := r.here(id, kind, reasonNotServed); err != nil {
+			e, _ := app.AsError(err)
+			return e.At(op)
+		}
 	}
 	return nil
 }
 
 func unsupported(op, format string, args ...any) *app.Error {
-	return app.Errorf(app.Unsupported, "bmc-driver-unsupported", format, args...).At(op)
+	return app.Errorf(app.Unsupported, reasonNotServed, format, args...).At(op)
 }
 
 // boundDriver is the driver that an operation of a kind goes to. Inspection out of band is always the BMC driver's.

@@ -36,9 +36,12 @@ type bound struct {
 	lane    string
 }
 
-// bind finds what an operation of a kind runs on.
+// bind finds what an operation of a kind runs on, which the site must have at this moment.
 func (h *Handle) bind(ctx context.Context, kind string) (*bound, error) {
 	b, err := h.binding(kind)
+	if err == nil {
+		err = h.r.here(b.Driver, kind, reasonNotHere)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +60,7 @@ func (h *Handle) bindTo(ctx context.Context, kind string, b app.Binding) (*bound
 		return nil, app.Errorf(app.Unsupported, "unsupported-driver", "the driver %q does not serve %s", b.Driver, kind).
 			Do("bind another driver for %s", kind)
 	case !e.up:
-		return nil, app.Errorf(app.Unavailable, driver.CodeUnavailable, "the driver %q is down: %s", b.Driver, e.reason).
-			Do("see its state under Drivers").Retryable()
+		return nil, down(b.Driver, e)
 	}
 	out := &bound{driver: e.driver, config: b.Config}
 	if addr := addressOf(b.Config); addr != "" {

@@ -36,8 +36,29 @@ type Problem struct {
 	MachineID string
 	Machine   string // name
 	Kind      string // "" when the bindings as a whole cannot be resolved
+	Driver    string // that the site does not have now; "" when it is something else
 	Error     *app.Error
 	Live      bool // the driver's own check failed; else the binding itself is wrong
+}
+
+// Of tells what does not hold of one machine: bindings that do not resolve, drivers that the site does not have now, and
+// checks that failed when they were last made.
+func (k *Keeper) Of(m *app.Machine) []Problem {
+	k.mu.Lock()
+	out := slices.Clone(k.problems[m.ID])
+	k.mu.Unlock()
+	return append(out, k.cfg.Registry.Lacks(m)...)
+}
+
+// Lacks lists what machines are bound to that the site does not have now.
+func (k *Keeper) Lacks(ctx context.Context) (out []Problem, err error) {
+	err = k.each(ctx, func(m *app.Machine) error {
+		if m.State != app.StateRetired {
+			out = append(out, k.cfg.Registry.Lacks(m)...)
+		}
+		return nil
+	})
+	return out, err
 }
 
 // Keeper keeps the bindings of machines in line with hardware profiles, pools and drivers: it makes them, and makes them

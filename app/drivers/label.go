@@ -34,14 +34,14 @@ func Labels(d *driver.Driver) map[string]string {
 	return out
 }
 
-// SiteLabels are those of the active drivers that run in this process and are up.
+// SiteLabels are those of the active drivers that run on this site and are up. Every call of a driver on the site is held
+// against them: when its workflow is planned, and right before it is made.
 func (r *Registry) SiteLabels() map[string]string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	out := map[string]string{}
 	for _, e := range r.entries {
-		d := e.driver
-		if e.up && d.RunsOn() == driver.RunsOnSite && r.activeLocked(d.ID()).driver == d {
+		if d := e.driver; e.onSite() && r.activeLocked(d.ID()).driver == d {
 			maps.Copy(out, Labels(d))
 		}
 	}

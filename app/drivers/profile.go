@@ -34,7 +34,14 @@ func (r *Registry) CheckProfile(p *app.Profile) (warnings []string, err error) {
 		steps []app.ProfileStep
 	}{{"commission", p.Steps.Commission}, {"beforeWrite", p.Steps.BeforeWrite}, {"afterWrite", p.Steps.AfterWrite}} {
 		for i, s := range list.steps {
-			errs = append(errs, r.checkStep(p, s, fmt.Sprintf("steps.%s.%d", list.name, i)))
+			err := r.checkStep(p, s, fmt.Sprintf("steps.%s.%d", list.name, i))
+			if e, ok := app.AsError(err); ok && e.Code == app.Unavailable { // a driver that is down may come back
+				err = nil
+				if !slices.Contains(warnings, e.Message) {
+					warnings = append(warnings, e.Message)
+				}
+			}
+			errs = append(errs, err)
 		}
 	}
 	return warnings, errors.Join(errs...)

@@ -49,6 +49,11 @@ func (r *Registry) PlanStep(m *app.Machine, s app.ProfileStep) (StepCall, error)
 	if err != nil {
 		return c, err
 	}
+	if c.On == driver.RunsOnSite {
+		if err := r.here(e.driver.ID(), c.Concern, reasonNotServed); err != nil {
+			return c, err
+		}
+	}
 	if serves, known := r.serves(e.driver.ID(), c.Concern, c.Operation); known && !serves {
 		return c, unsupported(s.Step, "the driver %q does not serve %s", e.driver.ID(), s.Step).Do("bind another driver for %s", c.Concern)
 	}
@@ -161,6 +166,9 @@ func (h *Handle) InvokeStep(ctx context.Context, c StepCall) (json.RawMessage, e
 }
 
 func (h *Handle) step(ctx context.Context, e *entry, c StepCall, args json.RawMessage) (json.RawMessage, error) {
+	if err := h.r.here(e.driver.ID(), c.Concern, reasonNotHere); err != nil {
+		return nil, err
+	}
 	b, err := h.bindTo(ctx, c.Concern, app.Binding{Driver: e.driver.ID(), Config: c.Config})
 	if err != nil {
 		return nil, Error(err)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -172,7 +174,37 @@ func (s *Site) bindingHealth(ctx context.Context) ([]health.Warning, error) {
 		out = append(out, health.Warning{Code: "driver-check-failed", Level: "warn", Message: "the drivers' own checks fail for " + strings.Join(live[:min(len(live), maxListed)], ", ") + more,
 			WayOut: "check address and credentials of their BMCs, or the driver's configuration"})
 	}
+	out, err := s.lacking(ctx, out)
+	if err != nil {
+		return out, err
+	}
 	return s.unsettled(ctx, out)
+}
+
+// lacking adds, by driver, the machines that are bound to one that the site does not have now.
+func (s *Site) lacking(ctx context.Context, out []health.Warning) ([]health.Warning, error) {
+	lacks, err := s.bindings.Lacks(ctx)
+	if err != nil {
+		return out, err
+	}
+	machines, first := map[string][]string{}, map[string]*app.Error{}
+	for _, p := range lacks {
+		if first[p.Driver] == nil {
+			first[p.Driver] = p.Error
+		}
+		if !slices.Contains(machines[p.Driver], p.Machine) {
+			machines[p.Driver] = append(machines[p.Driver], p.Machine)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(machines)) {
+		all, more := machines[id], ""
+		if len(all) > maxListed {
+			more = fmt.Sprintf(" and %d more", len(all)-maxListed)
+		}
+		out = append(out, health.Warning{Code: "driver-not-here", Level: "error", WayOut: first[id].WayOut,
+			Message: fmt.Sprintf("nothing can be done through the driver %s to %s%s: %s", id, strings.Join(all[:min(len(all), maxListed)], ", "), more, first[id].Message)})
+	}
+	return out, nil
 }
 
 // unsettled adds the machines for which two passwords are kept and that no rotation is under way on.

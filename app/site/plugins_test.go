@@ -30,7 +30,7 @@ func player() bool {
 	case len(os.Args) > 1 && os.Args[1] == sandbox.ShimCommand:
 		os.Exit(sandbox.RunShim(os.Args[2:]))
 	case os.Getenv(bcx.EnvCookie) != "":
-		time.Sleep(slowStart)
+		held()
 		if err := driver.RegisterKind(driver.Kind{Name: kindCooling, Operations: []driver.Operation{{Name: "setFanCurve", Params: []string{"curve"}}}}); err != nil {
 			panic(err)
 		}
@@ -39,8 +39,37 @@ func player() bool {
 	return false
 }
 
-// slowStart is longer than an appliance takes to take workflows up.
-const slowStart = 700 * time.Millisecond
+// holdName is a file in the plugins directory: while it is there, the plugin acme does not introduce itself.
+const holdName = "hold"
+
+// held waits, in the plugin, until it is let go. A stat is all that a confined plugin can see of its directory.
+func held() {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(self), holdName)); err != nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// hold keeps the plugin from introducing itself, and letGo ends that.
+func (r *rig) hold() {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.cfg.Plugins, holdName), nil, 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) letGo() {
+	r.t.Helper()
+	if err := os.Remove(filepath.Join(r.cfg.Plugins, holdName)); err != nil {
+		r.t.Fatal(err)
+	}
+}
 
 // acme drives a BMC that is a variable of the plugin.
 func acme() driver.Definition {
@@ -239,20 +268,31 @@ func (r *rig) picksTheDriver() {
 	}
 }
 
-// The appliance dies before a plugin's driver powers a machine on. The next one waits for the plugin, which starts slowly, and
-// the workflow goes on.
+// enrollsNode9 enrolls a machine that is driven by the plugin.
+func (r *rig) enrollsNode9() {
+	r.t.Helper()
+	in := api.EnrollInput{Name: "node9", MACs: []app.MAC{"00:00:5e:00:53:99"}, BMC: &api.BMCInput{Driver: "acme", Address: "192.0.2.99",
+		Credentials: &api.Credentials{Username: "admin", Password: bmcPassword}}}
+	r.must(http.MethodPost, "/api/v1/machines", in, nil)
+}
+
+// The appliance dies before a plugin's driver powers a machine on. The next one waits for the plugin, which is late, and the
+// workflow goes on.
 func TestWorkflowWaitsForItsMachinesPlugin(t *testing.T) {
 	t.Parallel()
 	r := withPlugin(t)
 	r.start("before intent on")
 	r.plugin(running)
-	in := api.EnrollInput{Name: "node9", MACs: []app.MAC{"00:00:5e:00:53:99"}, BMC: &api.BMCInput{Driver: "acme", Address: "192.0.2.99",
-		Credentials: &api.Credentials{Username: "admin", Password: bmcPassword}}}
-	r.must(http.MethodPost, "/api/v1/machines", in, nil)
+	r.enrollsNode9()
 	id := r.verb("node9", api.Power, api.PowerOptions{Action: "on"})
 	r.await(newsAt)
 	r.kill()
+	r.hold()
 	r.start("")
+	if w := r.workflow(id); !w.State.Active() {
+		t.Errorf("before its plugin answered the workflow is %s: %v", w.State, w.Error)
+	}
+	r.letGo()
 	r.await(newsOver)
 	w := r.workflow(id)
 	if w.State != "done" {
@@ -261,4 +301,48 @@ func TestWorkflowWaitsForItsMachinesPlugin(t *testing.T) {
 	if m := r.machine("node9"); m.Power != app.PowerOn {
 		t.Errorf("the machine is %s", m.Power)
 	}
+}
+
+// A machine whose driver the site does not have, for now or for good, is refused its verbs before they start, and its page,
+// the API and Health say why.
+func TestADriverThatTheSiteDoesNotHave(t *testing.T) {
+	t.Parallel()
+	r := withPlugin(t)
+	r.start("")
+	r.plugin(running)
+	r.enrollsNode9()
+	r.stop()
+
+	r.hold()
+	r.start("")
+	refused := func(code app.Code, reason string, again bool) {
+		t.Helper()
+		err := r.call(http.MethodPost, "/api/v1/machines/node9/power", api.PowerOptions{Action: "on"}, nil)
+		if e, _ := app.AsError(err); e == nil || e.Code != code || e.Reason != reason || e.Retry != again || e.WayOut == "" {
+			t.Errorf("the verb gave %+v, want %s %s", err, code, reason)
+		}
+		var l api.List[api.DriverProblem]
+		r.must(http.MethodGet, "/api/v1/machines/node9/driver-problems", nil, &l)
+		if !slices.ContainsFunc(l.Items, func(p api.DriverProblem) bool { return p.Driver == "acme" && p.Error.Reason == reason }) {
+			t.Errorf("the machine's problems are %+v", l.Items)
+		}
+		if w := r.warnings(); !slices.Contains(w, "driver-not-here") {
+			t.Errorf("Health warns of %v", w)
+		}
+	}
+	refused(app.Unavailable, "unavailable", true)
+	r.letGo()
+	r.plugin(running)
+	if w := r.warnings(); slices.Contains(w, "driver-not-here") {
+		t.Errorf("Health warns of %v", w)
+	}
+	r.verb("node9", api.Power, api.PowerOptions{Action: "on"})
+	if n := r.await(newsOver); n.State != "done" {
+		t.Errorf("with its driver the verb is %s", n.State)
+	}
+	r.stop()
+
+	r.cfg.Plugins = ""
+	r.start("")
+	refused(app.Unsupported, "bmc-driver-unsupported", false)
 }

@@ -62,6 +62,9 @@ func (a *API) machineRoutes() []Route {
 			Summary: "Change name, note, pool, hardware profile, labels or drivers.", CLI: CLI{"machine", "set"}}, a.changeMachine),
 		on(Route{ID: "machines.inventory", Method: "GET", Path: "/api/v1/machines/{id}/inventory", Permission: read,
 			Summary: "Show what the agent found on a machine.", CLI: CLI{"machine", "inventory"}}, a.inventory),
+		on(Route{ID: "machines.driver-problems", Method: "GET", Path: "/api/v1/machines/{id}/driver-problems", Permission: read,
+			Summary: "List what is wrong with a machine's drivers: bindings that do not resolve, drivers that the site does not have now, checks that failed.",
+			CLI:     CLI{"machine", "driver-problems"}}, a.driverProblems),
 		on(Route{ID: "machines.query", Method: "POST", Path: "/api/v1/machines/{id}/query", Permission: write,
 			Summary: "Ask a machine's BMC by an operation that only looks.", CLI: CLI{"machine", "query"}, Args: []string{"operation"}}, a.query),
 		on(Route{ID: "machines.bmc-operations", Method: "GET", Path: "/api/v1/machines/{id}/bmc-operations", Permission: read,
@@ -157,6 +160,25 @@ func (a *API) inventory(c *Call, _ none) (*Inventory, error) {
 		return nil, app.Errorf(app.NotFound, "no-inventory", "%s was never inventoried", m.Name).Do("commission it")
 	}
 	return &Inventory{Taken: at, Inventory: inv}, err
+}
+
+// DriverProblem is something that does not hold of a machine's drivers.
+type DriverProblem struct {
+	Kind   string     `json:"kind,omitempty"`   // absent: of all its bindings
+	Driver string     `json:"driver,omitempty"` // that the site does not have now
+	Error  *app.Error `json:"error"`
+}
+
+func (a *API) driverProblems(c *Call, _ none) (List[DriverProblem], error) {
+	m, err := a.Machines.Machine(c, c.Path["id"])
+	out := List[DriverProblem]{Items: []DriverProblem{}}
+	if err != nil {
+		return out, err
+	}
+	for _, p := range a.Bindings.Of(m) {
+		out.Items = append(out.Items, DriverProblem{p.Kind, p.Driver, p.Error})
+	}
+	return out, nil
 }
 
 func (a *API) confirmMAC(c *Call, in ConfirmInput) (*app.Machine, error) {

@@ -15,6 +15,8 @@ type Bindings interface {
 	CheckProfile(ctx context.Context, p *app.Profile) (warnings []string, broken []drivers.Problem, err error)
 	// Bind makes a machine's bindings and labels, in m; nil overrides keep its own. With force a driver's own check may fail.
 	Bind(ctx context.Context, m *app.Machine, overrides map[string]app.Binding, force bool) (warnings []string, err error)
+	// Of tells what does not hold of a machine's bindings now.
+	Of(m *app.Machine) []drivers.Problem
 	// Changed is told that a profile or pool was saved.
 	Changed()
 }

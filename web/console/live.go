@@ -111,6 +111,9 @@ func machineMark(d views.MachineData) string {
 			parts = append(parts, t.Result)
 		}
 	}
+	for _, x := range d.Lacks {
+		parts = append(parts, x.Kind, x.Driver, x.Error.Reason)
+	}
 	return markOf(parts...)
 }
 

@@ -33,6 +33,11 @@ func (q *request) machineData() (views.MachineData, error) {
 		return d, err
 	}
 	d.Timeline, d.Verdict = seen.Items, seen.Verdict
+	lacks, err := ask[api.List[api.DriverProblem]](q, "machines.driver-problems", nil)
+	if err != nil {
+		return d, err
+	}
+	d.Lacks = lacks.Items
 	if err := q.inventory(&d); err != nil {
 		return d, err
 	}
