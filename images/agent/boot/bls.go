@@ -8,17 +8,17 @@ import (
 
 // blsFile is a Boot Loader Specification entry of type 1.
 type blsFile struct {
-	id      string // file name without ".conf"
-	version string
-	sortKey string
-	values  map[string][]string
+	id     string // file name without ".conf" and boot counters
+	left   int    // tries that are left; -1: they are not counted
+	tried  int
+	values map[string][]string
 }
 
 // maxBLS bounds the entries of one folder.
 const maxBLS = 256
 
-// readBLS reads the entries in a folder, the one to prefer first.
-func readBLS(p *partition, dir string) []blsFile {
+// readBLS reads the entries in a folder that this machine can start, the one to prefer first.
+func readBLS(p *partition, dir string, before func(a, b *blsFile) bool) []blsFile {
 	var out []blsFile
 	for _, name := range p.list(dir) {
 		id, ok := strings.CutSuffix(name, ".conf")
@@ -36,12 +36,12 @@ func readBLS(p *partition, dir string) []blsFile {
 				f.values[key] = append(f.values[key], strings.TrimSpace(value))
 			}
 		}
-		f.version, f.sortKey = f.first("version"), f.first("sort-key")
-		if f.first("linux") != "" {
+		f.id, f.left, f.tried = tries(f.id)
+		if a := f.first("architecture"); f.first("linux") != "" && (a == "" || strings.EqualFold(a, "x64")) {
 			out = append(out, f)
 		}
 	}
-	sort.SliceStable(out, func(i, j int) bool { return out[i].before(&out[j]) })
+	sort.SliceStable(out, func(i, j int) bool { return before(&out[i], &out[j]) })
 	return out
 }
 
@@ -52,18 +52,8 @@ func (f *blsFile) first(key string) string {
 	return ""
 }
 
-// before orders entries: by sort key when both have one, then the newer version, then the later file name.
-func (f *blsFile) before(o *blsFile) bool {
-	if f.sortKey != "" && o.sortKey != "" {
-		if f.sortKey != o.sortKey {
-			return f.sortKey < o.sortKey
-		}
-		if c := compareVersions(f.version, o.version); c != 0 {
-			return c > 0
-		}
-	}
-	return compareVersions(f.id, o.id) > 0
-}
+// byName orders entries as GRUB's blscfg does: the later file name, compared as packages are, first.
+func byName(a, b *blsFile) bool { return compareVersions(a.id, b.id) > 0 }
 
 // entry makes the file bootable. expand puts in the loader's variables.
 func (f *blsFile) entry(p *partition, base string, expand func(string) string) *entry {
@@ -83,7 +73,7 @@ func (f *blsFile) entry(p *partition, base string, expand func(string) string) *
 	for _, line := range f.values["options"] {
 		args = append(args, expand(line))
 	}
-	e.args = strings.Join(strings.Fields(strings.Join(args, " ")), " ")
+	e.args = strings.Join(args, " ")
 	return e
 }
 
@@ -92,29 +82,79 @@ func exists(p *partition, name string) bool {
 	return err == nil
 }
 
-// blscfg adds the entries of the partition GRUB looks at: /loader/entries of a boot partition, or /boot/loader/entries.
+// blscfg adds the entries of the partition GRUB looks at: the folder in the variable blsdir, /loader/entries of a boot
+// partition, or /boot/loader/entries. Entries without options get those in default_kernelopts, and the files that
+// early_initrd names, beside their kernel, come before their own (grub2 of Fedora, blscfg.c).
 func (g *grub) blscfg(args []string) {
 	dirs := []string{"/loader/entries", "/boot/loader/entries"}
-	if len(args) > 0 {
+	if dir := g.vars["blsdir"]; dir != "" {
+		dirs = append([]string{dir}, dirs...)
+	}
+	if len(args) > 0 && strings.ContainsAny(args[0], "(/") { // else "default" or "non-default", which say how to draw them
 		dirs = args[:1]
 	}
 	for _, dir := range dirs {
-		p, dir := g.place(dir)
-		base := ""
-		if strings.HasPrefix(dir, "/boot/") {
-			base = "/boot"
-		}
-		files := readBLS(p, dir)
+		p, dir := g.placeBLS(dir)
+		files := readBLS(p, dir, byName)
 		for i := range files {
-			f := &files[i]
 			if len(g.menu) < 1024 {
-				g.menu = append(g.menu, item{title: f.first("title"), id: f.id, bls: f.entry(p, base, g.expandText)})
+				g.menu = append(g.menu, item{title: files[i].first("title"), id: files[i].id, bls: g.blsEntry(p, dir, &files[i])})
 			}
 		}
 		if len(files) > 0 {
 			return
 		}
 	}
+}
+
+// placeBLS is place, below the partition in the variable boot when there is one.
+func (g *grub) placeBLS(dir string) (*partition, string) {
+	if p := g.partition(g.vars["boot"]); p != nil && !strings.HasPrefix(dir, "(") {
+		return p, dir
+	}
+	return g.place(dir)
+}
+
+func (g *grub) blsEntry(p *partition, dir string, f *blsFile) *entry {
+	e := f.entry(p, strings.TrimSuffix(path.Clean(dir), "/loader/entries"), g.expandText)
+	if len(f.values["options"]) == 0 {
+		e.args = g.expandText(g.vars["default_kernelopts"])
+	}
+	e.args = quoteArgs(words(e.args))
+	var early []string
+	for _, name := range strings.Fields(g.vars["early_initrd"]) {
+		early = append(early, path.Join(path.Dir(e.kernel), name))
+	}
+	e.initrds = append(early, e.initrds...)
+	return e
+}
+
+// words splits options at white space outside of quotes, which are dropped.
+func words(s string) (out []string) {
+	var b strings.Builder
+	var quote rune
+	open := false
+	for _, c := range s {
+		switch {
+		case c == quote:
+			quote = 0
+		case quote == 0 && (c == '"' || c == '\''):
+			quote, open = c, true
+		case quote == 0 && (c == ' ' || c == '\t'):
+			if open {
+				out = append(out, b.String())
+			}
+			b.Reset()
+			open = false
+		default:
+			b.WriteRune(c)
+			open = true
+		}
+	}
+	if open {
+		out = append(out, b.String())
+	}
+	return out
 }
 
 // expandText puts variables into a line that is no command.
@@ -140,78 +180,4 @@ func (g *grub) expandText(s string) string {
 		i += n
 	}
 	return b.String()
-}
-
-// systemdBoot finds the default of a systemd-boot installation on p: loader.conf's default, a pattern, else the newest.
-func systemdBoot(p *partition) (entry, bool) {
-	dir := p.fold("/loader/entries")
-	files := readBLS(p, dir)
-	if len(files) == 0 {
-		return entry{}, false
-	}
-	conf, _ := p.read(p.fold("/loader/loader.conf"), 64<<10) // optional
-	best := &files[0]
-	for line := range strings.Lines(string(conf)) {
-		f := strings.Fields(line)
-		if len(f) != 2 || f[0] != "default" {
-			continue
-		}
-		for i := range files {
-			for _, name := range []string{files[i].id, files[i].id + ".conf"} {
-				if ok, _ := path.Match(f[1], name); ok {
-					best = &files[i]
-					return *best.entry(p, "", plain), true
-				}
-			}
-		}
-	}
-	return *best.entry(p, "", plain), true
-}
-
-func plain(s string) string { return s }
-
-// compareVersions orders like rpm: runs of digits as numbers, runs of letters as text, a tilde before everything.
-func compareVersions(a, b string) int {
-	for a != "" || b != "" {
-		a, b = strings.TrimLeft(a, "-_.+^"), strings.TrimLeft(b, "-_.+^")
-		if strings.HasPrefix(a, "~") != strings.HasPrefix(b, "~") {
-			if a != "" && a[0] == '~' {
-				return -1
-			}
-			return 1
-		}
-		a, b = strings.TrimPrefix(a, "~"), strings.TrimPrefix(b, "~")
-		if a == "" || b == "" {
-			return len(a) - len(b)
-		}
-		x, y := run(a), run(b)
-		a, b = a[len(x):], b[len(y):]
-		dx, dy := digit(x[0]), digit(y[0])
-		switch {
-		case dx && !dy:
-			return 1
-		case dy && !dx:
-			return -1
-		case dx:
-			x, y = strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
-			if len(x) != len(y) {
-				return len(x) - len(y)
-			}
-		}
-		if c := strings.Compare(x, y); c != 0 {
-			return c
-		}
-	}
-	return 0
-}
-
-func digit(c byte) bool { return c >= '0' && c <= '9' }
-
-// run is the leading run of digits or of anything else up to a digit or separator; at least one byte.
-func run(s string) string {
-	i := 1
-	for i < len(s) && digit(s[i]) == digit(s[0]) && !strings.ContainsRune("-_.+^~", rune(s[i])) {
-		i++
-	}
-	return s[:i]
 }

@@ -114,6 +114,9 @@ func (k *Kexec) loadEntry(e entry, args string) (agentv1.KexecResult, error) {
 	if !hasRoot(r.Cmdline) {
 		return r, app.Errorf(app.Unsupported, "no-root-argument", "the boot entry %q names no root file system, so its kernel would stop", clip(e.title, 80)).Do(wayOut)
 	}
+	if root := foreignRoot(r.Cmdline); root != "" {
+		return r, app.Errorf(app.Unsupported, "root-elsewhere", "the boot entry %q has its root on %s, which only the machine that made the image had", clip(e.title, 80), clip(root, 80)).Do(wayOut)
+	}
 	if len(r.Cmdline) > maxCmdline {
 		return r, app.Errorf(app.Unsupported, "cmdline-too-long", "the command line has %d bytes, a kernel takes %d", len(r.Cmdline), maxCmdline).Do(wayOut)
 	}
@@ -143,6 +146,20 @@ func hasRoot(cmdline string) bool {
 		}
 	}
 	return false
+}
+
+// foreignRoot gives the root file system's device when it is one that images are made on: grub-mkconfig falls back to
+// naming it when it could not read the file system's UUID.
+func foreignRoot(cmdline string) string {
+	for _, f := range strings.Fields(cmdline) {
+		v, ok := strings.CutPrefix(f, "root=")
+		for _, made := range []string{"/dev/loop", "/dev/mapper/loop", "/dev/nbd"} {
+			if ok && strings.HasPrefix(v, made) {
+				return v
+			}
+		}
+	}
+	return ""
 }
 
 // copyOut joins files into one in memory, so that nothing of the disk is in use later. Each but the last is filled up to

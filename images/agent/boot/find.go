@@ -33,10 +33,8 @@ func find(parts []*partition, firmware string, log *slog.Logger) (entry, error) 
 			}
 		}
 	}
-	for _, p := range parts {
-		if e, ok := systemdBoot(p); ok {
-			return e, nil
-		}
+	if e, ok := systemdBoot(parts); ok {
+		return e, nil
 	}
 	if why != nil {
 		return entry{}, why

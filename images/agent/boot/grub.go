@@ -59,6 +59,8 @@ func newGRUB(parts []*partition, at *partition, file, firmware string, log *slog
 			"config_file": "(" + root + ")" + file, "grub_platform": platform, "grub_cpu": "x86_64", "feature_menuentry_id": "y",
 			"feature_platform_search_hint": "y", "feature_timeout_style": "y", "feature_default_font_path": "y",
 			"feature_all_video_module": "y", "feature_ntldr": "y", "feature_nativedisk_cmd": "y", "feature_200_final": "y",
+			// Ubuntu's cloud images try their kernel without an initrd first, with panic=-1, and by this with one.
+			"initrdfail": "1",
 		},
 	}
 }
