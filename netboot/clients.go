@@ -43,9 +43,12 @@ func (s dhcpClients) Decide(ctx context.Context, f bootfile.Facts, _ app.Subnet,
 	t, err := s.target(ctx, Client{MACs: []app.MAC{f.MAC}, UUID: f.UUID()})
 	switch f.Boot = bootfile.Boot(t.Kind); {
 	case err != nil:
-		f.Boot = bootfile.BootDisk
+		f.Boot = bootfile.BootAsk
 	case f.Boot == "":
 		f.Boot = bootfile.BootNone
+	}
+	if t.Program != "" {
+		f.Program = absolute(f.HTTPBase, t.Program)
 	}
 	d := bootfile.Decide(f)
 	s.clients.booting(f.MAC, d.File != "")

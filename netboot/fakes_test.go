@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -92,6 +93,7 @@ type fakePort struct {
 	reserved map[app.MAC]netip.Addr
 	fail     error
 	found    []app.Discovery
+	image    string // content of every file of the boot "k3y"; "" for none
 }
 
 func (p *fakePort) Target(_ context.Context, c Client) (Target, error) {
@@ -128,6 +130,13 @@ func (p *fakePort) BootData(_ context.Context, key string) ([]byte, error) {
 		return nil, app.Missing("boot", key)
 	}
 	return []byte("070701"), nil
+}
+
+func (p *fakePort) BootImage(_ context.Context, key, file string) (BootImage, error) {
+	if key != "k3y" || p.image == "" {
+		return BootImage{}, app.Missing("boot", key)
+	}
+	return BootImage{ReaderAt: strings.NewReader(p.image), Size: int64(len(p.image)), Tag: "tag of " + file, MachineID: "m-vm"}, nil
 }
 
 // patience bounds waits for what must come: a loaded machine is slow, and only a test that fails waits so long.

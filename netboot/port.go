@@ -38,6 +38,7 @@ type Target struct {
 	Kernel    string
 	Initrds   []string // the boot data first
 	Cmdline   string   // kernel arguments on one line, without initrd=
+	Program   string   // EFI program that boots the machine without a loader, as BootPath; "" for none
 }
 
 // Reservation says whose a MAC is. Machines of ours keep their address for good.
@@ -56,4 +57,6 @@ type Port interface {
 	// BootData gives the cpio behind /boot/KEY/bootdata.cpio: the same bytes each time. NotFound for an unknown key,
 	// Conflict or Forbidden for one that is spent or revoked.
 	BootData(ctx context.Context, key string) ([]byte, error)
+	// BootImage gives a file of one boot, ProgramFile or CDFile: the same bytes for as long as BootData gives them.
+	BootImage(ctx context.Context, key, file string) (BootImage, error)
 }

@@ -48,6 +48,7 @@ func (s *Server) recordDHCP(x dhcp.Exchange) {
 	if machine == "" && !s.strangers.allow(s.cfg.Clock()) {
 		return
 	}
+	x.File = httpboot.HideKey(x.File)
 	s.record(x.Kind, x.Level, machine, x.Message, x)
 	if machine != "" || x.Stage == bootfile.StageOS || !sighting(x) || !s.discovers(x.Subnet) {
 		return
@@ -108,7 +109,11 @@ func (s *Server) recordHTTP(t httpboot.Transfer) {
 	case mac != "":
 		s.noteLoader(mac, path.Base(t.Path))
 	}
-	s.record("http.get", level, s.clients.machineOf(mac), message, d)
+	machine := t.MachineID // a BMC that fetches a CD has no address of ours
+	if machine == "" {
+		machine = s.clients.machineOf(mac)
+	}
+	s.record("http.get", level, machine, message, d)
 }
 
 func (s *Server) noteLoader(mac app.MAC, name string) {

@@ -97,7 +97,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.dhcp = dhcp.New(d)
 	s.tftp = tftp.New(tftp.Config{Files: withAutoexec{cfg.Loaders}, Record: s.recordTFTP, Log: cfg.Log, SinglePort: s.singlePort})
-	h := httpboot.Config{Loaders: cfg.Loaders, Script: s.script, BootData: cfg.Port.BootData, Record: s.recordHTTP, Log: cfg.Log}
+	h := httpboot.Config{Loaders: cfg.Loaders, Script: s.script, BootData: cfg.Port.BootData, Image: cfg.image, Record: s.recordHTTP, Log: cfg.Log}
 	for _, m := range cfg.Mounts {
 		h.Mounts = append(h.Mounts, httpboot.Mount(m))
 	}
@@ -106,6 +106,12 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.http = httpboot.New(h)
 	return s, nil
+}
+
+// image asks the Port for a file of one boot.
+func (c Config) image(ctx context.Context, key, file string) (httpboot.Image, error) {
+	i, err := c.Port.BootImage(ctx, key, file)
+	return httpboot.Image(i), err
 }
 
 // SubnetsChanged makes a running Server read subnets and leases again. It does not wait.

@@ -88,6 +88,9 @@ func (s *Site) wireNetboot(ctx context.Context) (err error) {
 	if s.files, err = openBootFiles(s.dir, f.Netboot.Ramdisk, s.cfg.Flavour); err != nil {
 		return err
 	}
+	if s.programs, err = openBootImages(s.files); err != nil {
+		return err
+	}
 	s.health.Add("ramdisk", s.files.health)
 	if s.cfg.Sockets == nil {
 		s.cfg.Sockets = func(open func() error) error { return open() }
@@ -193,7 +196,7 @@ func (p port67) Target(ctx context.Context, c netboot.Client) (netboot.Target, e
 	if err != nil {
 		return t, err
 	}
-	t.Kind, t.Kernel, t.Cmdline = netboot.KindRamdisk, "/ramdisk/"+ramdisk.KernelFile, args
+	t.Kind, t.Kernel, t.Cmdline, t.Program = netboot.KindRamdisk, "/ramdisk/"+ramdisk.KernelFile, args, p.s.programs.program(b)
 	t.Initrds = []string{"/boot/" + b.Key + "/bootdata.cpio", "/ramdisk/" + ramdisk.InitramfsFile}
 	return t, nil
 }

@@ -84,6 +84,7 @@ type Site struct {
 	agents   *agent.Service
 	catalog  *catalog.Catalog
 	netboot  *netboot.Server
+	programs *bootImages
 	health   *health.Service
 	plugins  *host.Host
 	home     *home
@@ -421,6 +422,9 @@ func (s *Site) close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		errs = append(errs, s.redfish.Close(ctx))
+	}
+	if s.programs != nil {
+		errs = append(errs, s.programs.close())
 	}
 	if s.db != nil {
 		errs = append(errs, s.db.Close())

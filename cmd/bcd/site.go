@@ -98,7 +98,11 @@ func ramdiskCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		m, err := ramdisk.Build(cmd.Context(), ramdisk.Config{KernelDeb: kernel, FirmwareDebs: firmware, Flavour: flavour, Agent: agent, Loader: loader, Out: out,
+		stub, err := ramdisk.StubFrom(src)
+		if err != nil {
+			return err
+		}
+		m, err := ramdisk.Build(cmd.Context(), ramdisk.Config{KernelDeb: kernel, FirmwareDebs: firmware, Flavour: flavour, Agent: agent, Loader: loader, Stub: stub, Out: out,
 			Progress: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }})
 		if err != nil {
 			return err

@@ -27,6 +27,7 @@ type Config struct {
 	Modules      []string // instead of the flavour's list
 	Agent        *Agent   // from LoadAgent or AgentFrom; must not be nil
 	Loader       *Loader  // copied beside the kernel; may be nil
+	Stub         *Stub    // likewise
 	Out          string   // directory, made when missing; the manifest is written last
 	CacheDir     string   // keeps compressed drivers between builds; "" keeps nothing
 	Level        int      // of zstd, 1 to 22; 0 is DefaultLevel
@@ -136,6 +137,11 @@ func assemble(ctx context.Context, cfg *Config, z compressor, d *drivers, tmp st
 	}); err != nil {
 		return err
 	}
+	if cfg.Stub != nil {
+		if err := cfg.Stub.copyTo(tmp); err != nil {
+			return err
+		}
+	}
 	if cfg.Loader == nil {
 		return nil
 	}
@@ -205,6 +211,9 @@ func newManifest(cfg *Config, d *drivers, flavour string, z compressor) *Manifes
 	if cfg.Loader != nil {
 		m.Parts = append(m.Parts, cfg.Loader.Part)
 	}
+	if cfg.Stub != nil {
+		m.Parts = append(m.Parts, cfg.Stub.Part)
+	}
 	return m
 }
 
@@ -215,6 +224,9 @@ func publish(cfg *Config, m *Manifest, tmp string) error {
 		for _, f := range cfg.Loader.Files {
 			names = append(names, f.Name)
 		}
+	}
+	if cfg.Stub != nil {
+		names = append(names, StubFile)
 	}
 	slices.SortFunc(names, strings.Compare)
 	for _, n := range names {

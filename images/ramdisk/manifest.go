@@ -17,6 +17,7 @@ const (
 	KernelFile    = "vmlinuz"
 	InitramfsFile = "initramfs.zst"
 	ManifestFile  = "manifest.json"
+	StubFile      = "linuxx64.efi.stub" // absent when Build was given no Stub
 )
 
 // ManifestFormat is the version of Manifest's shape.

@@ -33,9 +33,9 @@ func main() {
 
 // options are the flags.
 type options struct {
-	out, work, kernel, firmware, ipxe, agent string
-	flavours, version                        string
-	level                                    int
+	out, work, kernel, firmware, ipxe, stub, agent string
+	flavours, version                              string
+	level                                          int
 }
 
 func run(ctx context.Context, stdout io.Writer, args []string) error {
@@ -47,6 +47,7 @@ func run(ctx context.Context, stdout io.Writer, args []string) error {
 	f.StringVar(&o.kernel, "kernel-deb", "", "kernel package of the one flavour built, instead of a download by apt-get")
 	f.StringVar(&o.firmware, "firmware-deb", "", "firmware packages, comma separated")
 	f.StringVar(&o.ipxe, "ipxe", ramdisk.IPXEDir, "directories to look for iPXE programs in, comma separated")
+	f.StringVar(&o.stub, "stub", ramdisk.StubDir, "directories to look for the UEFI stub in, comma separated")
 	f.StringVar(&o.agent, "agent", "", "busybox to use instead of building it")
 	f.StringVar(&o.version, "version", "dev", "version of bcd")
 	f.IntVar(&o.level, "level", ramdisk.DefaultLevel, "zstd level, 1 to 22")
@@ -62,8 +63,12 @@ func run(ctx context.Context, stdout io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+	stub, err := ramdisk.FindStub(split(o.stub)...)
+	if err != nil {
+		return err
+	}
 	for _, flavour := range split(o.flavours) {
-		if err := buildFlavour(ctx, o, flavour, agent, loader, say); err != nil {
+		if err := buildFlavour(ctx, o, flavour, ramdisk.Config{Agent: agent, Loader: loader, Stub: stub, Progress: say}); err != nil {
 			return err
 		}
 	}
@@ -95,21 +100,19 @@ func loadAgent(ctx context.Context, o options, say func(string)) (*ramdisk.Agent
 	return ramdisk.LoadAgent(o.agent)
 }
 
-func buildFlavour(ctx context.Context, o options, flavour string, agent *ramdisk.Agent, loader *ramdisk.Loader, say func(string)) error {
-	kernel := o.kernel
-	if kernel == "" {
+func buildFlavour(ctx context.Context, o options, flavour string, cfg ramdisk.Config) error {
+	if cfg.KernelDeb = o.kernel; cfg.KernelDeb == "" {
 		name := ramdisk.GenericKernel
 		if flavour == ramdisk.Lab {
 			name = ramdisk.CloudKernel
 		}
 		var err error
-		if kernel, err = ramdisk.FetchDeb(ctx, name, filepath.Join(o.work, "debs")); err != nil {
+		if cfg.KernelDeb, err = ramdisk.FetchDeb(ctx, name, filepath.Join(o.work, "debs")); err != nil {
 			return err
 		}
 	}
-	_, err := ramdisk.Build(ctx, ramdisk.Config{
-		KernelDeb: kernel, FirmwareDebs: split(o.firmware), Flavour: flavour, Agent: agent, Loader: loader,
-		Out: filepath.Join(o.out, flavour), CacheDir: filepath.Join(o.work, "drivers"), Level: o.level, Progress: say,
-	})
+	cfg.FirmwareDebs, cfg.Flavour, cfg.Level = split(o.firmware), flavour, o.level
+	cfg.Out, cfg.CacheDir = filepath.Join(o.out, flavour), filepath.Join(o.work, "drivers")
+	_, err := ramdisk.Build(ctx, cfg)
 	return err
 }

@@ -18,6 +18,9 @@ func Loaders() []string { return []string{LoaderBIOS, LoaderX64} }
 // LoaderPath is the folder of the HTTP listener that holds the loaders.
 const LoaderPath = "/ipxe/"
 
+// ExitPath is the path of the EFI program that sends a machine on to its disk, on the HTTP listener.
+const ExitPath = "/boot/disk.efi"
+
 // Stage says what kind of program sent the request.
 type Stage string
 
@@ -60,7 +63,7 @@ func Decide(f Facts) Decision {
 	if d.Stage == StageIPXE {
 		return script(f, d)
 	}
-	if f.Boot != BootDisk && f.Boot != BootRamdisk {
+	if f.Boot != BootDisk && f.Boot != BootRamdisk && f.Boot != BootAsk {
 		d.Reason = "nothing is to be booted on this machine"
 		return d
 	}
@@ -79,6 +82,14 @@ func loader(f Facts, d Decision, arch Arch) Decision {
 		return d
 	case d.Stage == StageHTTP && d.Arch == "bios":
 		d.Reason = "HTTP boot of a BIOS machine is not supported"
+		return d
+	case d.Stage == StageHTTP && f.Boot == BootDisk:
+		d.File = f.HTTPBase + ExitPath
+		d.Reason = "http boot of a machine with nothing to load: it is sent on to its disk"
+		return d
+	case d.Stage == StageHTTP && f.Program != "":
+		d.File = f.Program
+		d.Reason = "http boot gets the machine's own boot program"
 		return d
 	case d.Stage == StageHTTP:
 		d.File = f.HTTPBase + LoaderPath + name

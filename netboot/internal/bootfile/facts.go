@@ -51,6 +51,7 @@ const (
 	BootNone    Boot = "none"    // not ours, or nothing is known: hand out no boot file
 	BootDisk    Boot = "disk"    // start what is installed
 	BootRamdisk Boot = "ramdisk" // start the ramdisk
+	BootAsk     Boot = "ask"     // not known now: a loader's script can ask again
 )
 
 // Facts are what is known when a client asks for an address. Byte fields are as they came from the wire: hostile.
@@ -66,6 +67,7 @@ type Facts struct {
 	Chained     bool   // the client's own iPXE was just given our loader
 	NoTFTP      bool   // only what comes by HTTP may be handed out
 	HTTPBase    string // "http://192.0.2.1:8080", our address as this client sees it
+	Program     string // absolute URL of an EFI program that boots this machine without a loader; "" when there is none
 }
 
 // ArchsFromOption decodes option 93. A trailing odd octet is dropped.

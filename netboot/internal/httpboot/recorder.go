@@ -14,6 +14,7 @@ type recorder struct {
 	bytes  int64
 	size   int64
 	name   string // the path, fit to be recorded
+	owner  string // the machine whose file this is
 }
 
 // WriteHeader notes the status.
@@ -53,7 +54,7 @@ func (r *recorder) transfer(req *http.Request) Transfer {
 	}
 	return Transfer{
 		Method: clip(req.Method), Path: r.name, Remote: remoteOf(req), Status: r.status, Bytes: r.bytes, Size: r.size,
-		Took: time.Since(r.start), Agent: clip(req.UserAgent()),
+		Took: time.Since(r.start), Agent: clip(req.UserAgent()), MachineID: r.owner,
 	}
 }
 

@@ -23,14 +23,14 @@ const maxLoader = 16 << 20
 
 var keyRE = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
-// bootDataKey takes the key out of /boot/KEY/bootdata.cpio.
-func bootDataKey(p string) (string, bool) {
+// keyed takes a path below /boot/KEY/ apart. What looks like one may hold a key even when there is nothing behind it.
+func keyed(p string) (key, file string, ok bool) {
 	rest, ok := strings.CutPrefix(p, "/boot/")
 	if !ok {
-		return "", false
+		return "", "", false
 	}
-	key, ok := strings.CutSuffix(rest, "/bootdata.cpio")
-	return key, ok && keyRE.MatchString(key)
+	key, file, ok = strings.Cut(rest, "/")
+	return key, file, ok && key != "" && file != ""
 }
 
 // script answers iPXE. Every client gets a script: after an error status iPXE would drop the machine to a prompt.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/listen"
+	"github.com/better-compute/bcd/netboot/internal/bootfile"
 )
 
 // Limits of the listener.
@@ -63,6 +64,7 @@ type Transfer struct {
 	Size         int64 // of the whole file, when known
 	Took         time.Duration
 	Agent        string // User-Agent, hostile text
+	MachineID    string // whose the file is; "" when it is nobody's own
 }
 
 // Config is what a Server needs. Mounts and Handlers may be empty.
@@ -70,6 +72,7 @@ type Config struct {
 	Loaders  fs.FS
 	Script   func(ctx context.Context, r ScriptRequest) string
 	BootData func(ctx context.Context, key string) ([]byte, error)
+	Image    func(ctx context.Context, key, file string) (Image, error) // file is Program or CD
 	Mounts   []Mount
 	Handlers []Handler
 	Record   func(Transfer)
@@ -132,10 +135,7 @@ func (s *Server) public(p string) string {
 			return h.Prefix
 		}
 	}
-	if key, ok := bootDataKey(p); ok {
-		return strings.Replace(p, key, "KEY", 1)
-	}
-	return clip(p)
+	return clip(HideKey(p))
 }
 
 func (s *Server) handler(p string) http.Handler {
@@ -157,9 +157,19 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, p string) (quiet b
 		s.loader(w, r, strings.TrimPrefix(p, "/ipxe/"))
 		return false
 	}
-	if key, ok := bootDataKey(p); ok {
-		s.bootData(w, r, key)
+	if p == bootfile.ExitPath {
+		s.exit(w, r)
 		return false
+	}
+	if key, file, ok := keyed(p); ok && keyRE.MatchString(key) {
+		switch file {
+		case "bootdata.cpio":
+			s.bootData(w, r, key)
+			return false
+		case Program, CD:
+			s.image(w, r, key, file)
+			return !telling(w)
+		}
 	}
 	for _, m := range s.cfg.Mounts {
 		if under(p, m.Prefix) {
