@@ -32,11 +32,14 @@ type Config struct {
 	Log      *slog.Logger
 	Firmware string // "uefi" or "bios": which branch of a configuration that asks is taken
 	Dev      string // root of /dev
+	Proc     string // root of /proc
+	Sys      string // root of /sys
 	// What touches the kernel; nil is the kernel.
 	Mount func(source, target, fstype string) (unmount func() error, err error)
 	Load  func(kernel, initrd *os.File, cmdline string) error
-	Drop  func() error // unloads
-	Jump  func() error // does not return when it works
+	Drop  func() error                 // unloads
+	Quiet func(ports []string) []error // turns network ports off
+	Jump  func() error                 // does not return when it works
 }
 
 // Kexec serves agentv1.KindKexecLoad.
@@ -44,9 +47,7 @@ type Kexec struct{ cfg Config }
 
 // New makes a Kexec. It touches nothing.
 func New(cfg Config) *Kexec {
-	if cfg.Dev == "" {
-		cfg.Dev = "/dev"
-	}
+	cfg.Dev, cfg.Proc, cfg.Sys = or(cfg.Dev, "/dev"), or(cfg.Proc, "/proc"), or(cfg.Sys, "/sys")
 	if cfg.Mount == nil {
 		cfg.Mount = mount
 	}
@@ -56,20 +57,44 @@ func New(cfg Config) *Kexec {
 	if cfg.Drop == nil {
 		cfg.Drop = drop
 	}
+	if cfg.Quiet == nil {
+		cfg.Quiet = portsDown
+	}
 	if cfg.Jump == nil {
 		cfg.Jump = jump
 	}
 	return &Kexec{cfg: cfg}
 }
 
-// Handle loads the default entry of the disk in the order. jump, nil for a dry run, leaves this kernel for the loaded one:
-// it is for after the answer. Nothing of the disk stays mounted.
-func (k *Kexec) Handle(ctx context.Context, cmd agentv1.Command, progress func(agentv1.ProgressReport)) (result agentv1.KexecResult, jump func(context.Context) error, err error) {
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// Handle loads the default entry of the disk in the order. jump leaves this kernel for the loaded one: it is for after the
+// answer, and nil for a dry run. Nothing of the disk stays mounted. What a boot through the firmware gets round is no error:
+// it is in the result's Refused, nothing is loaded then, and jump is nil.
+func (k *Kexec) Handle(ctx context.Context, cmd agentv1.Command, progress func(agentv1.ProgressReport)) (agentv1.KexecResult, func(context.Context) error, error) {
+	result, jump, err := k.handle(ctx, cmd, progress)
+	if e, ok := app.AsError(err); ok && e.WayOut == wayOut {
+		k.cfg.Log.Warn("no jump into the disk's own kernel", "error", err)
+		result.Refused = &agentv1.Error{Code: string(e.Code), Reason: e.Reason, Message: e.Message, WayOut: e.WayOut}
+		return result, nil, nil
+	}
+	return result, jump, err
+}
+
+func (k *Kexec) handle(ctx context.Context, cmd agentv1.Command, progress func(agentv1.ProgressReport)) (result agentv1.KexecResult, jump func(context.Context) error, err error) {
 	var order agentv1.Kexec
 	if err := json.Unmarshal(cmd.Payload, &order); err != nil {
 		return result, nil, app.Errorf(app.InvalidInput, "bad-payload", "the payload of %s cannot be read: %w", cmd.Kind, err)
 	}
 	if err := app.ValidLine("kernelArgs", order.KernelArgs, maxCmdline); err != nil {
+		return result, nil, err
+	}
+	if err := k.allowed(); err != nil {
 		return result, nil, err
 	}
 	progress(agentv1.ProgressReport{Phase: "boot entry"})
@@ -105,7 +130,16 @@ func (k *Kexec) Handle(ctx context.Context, cmd agentv1.Command, progress func(a
 		}
 		return result, nil, nil
 	}
-	return result, func(context.Context) error { return k.cfg.Jump() }, nil
+	return result, k.leave, nil
+}
+
+// leave stops what goes on by itself and jumps: a card that still receives would write into the next kernel's memory when
+// its driver does not stop it. The ports stay off when the jump fails: what the appliance then hears nothing of, it resets.
+func (k *Kexec) leave(context.Context) error {
+	for _, err := range k.cfg.Quiet(ports(k.cfg.Sys)) {
+		k.cfg.Log.Warn("a network port is not turned off", "error", err)
+	}
+	return k.cfg.Jump()
 }
 
 // loadEntry checks an entry and loads it with args appended.
@@ -133,7 +167,7 @@ func (k *Kexec) loadEntry(e entry, args string) (agentv1.KexecResult, error) {
 		defer initrd.Close()
 	}
 	if err := k.cfg.Load(kernel, initrd, r.Cmdline); err != nil {
-		return r, app.Errorf(app.Unsupported, "kexec-refused", "this machine's kernel does not load the one on the disk: %w", err).Do(wayOut)
+		return r, k.why(err)
 	}
 	return r, nil
 }

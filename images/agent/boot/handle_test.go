@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +29,16 @@ type rig struct {
 	mountErr map[string]error // by partition node
 	loadErr  error
 	busy     bool
+	t        *testing.T
+	proc     string
+	sys      string
+}
+
+func (r *rig) file(root, name, body string) {
+	at := filepath.Join(root, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(body), 0o600)); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 func newRig(t *testing.T, cfg string) *rig {
@@ -55,12 +67,12 @@ func newRig(t *testing.T, cfg string) *rig {
 		"vda1": tree(t, 1, "", "", map[string]string{"etc/fstab": ""}),
 		"vda2": tree(t, 2, "", "", map[string]string{"grub/grub.cfg": cfg, "vmlinuz": "KERNEL", "ucode": "UC", "initrd": "RD"}),
 	}
-	r := &rig{mountErr: map[string]error{}}
+	r := &rig{mountErr: map[string]error{}, t: t, proc: t.TempDir(), sys: t.TempDir()}
 	r.kexec = New(Config{
 		Disks: func(context.Context) ([]agentv1.Disk, error) {
 			return []agentv1.Disk{{Name: "vda", Serial: "OS1", Bytes: diskBytes, SectorSize: 512}}, nil
 		},
-		Log: quiet, Firmware: "bios", Dev: dev,
+		Log: quiet, Firmware: "bios", Dev: dev, Proc: r.proc, Sys: r.sys,
 		Mount: func(source, target, fstype string) (func() error, error) {
 			node := filepath.Base(source)
 			if err := r.mountErr[node]; err != nil {
@@ -85,6 +97,10 @@ func newRig(t *testing.T, cfg string) *rig {
 			return errors.Join(err1, err2, r.loadErr)
 		},
 		Drop: func() error { r.calls = append(r.calls, "drop"); return nil },
+		Quiet: func(ports []string) []error {
+			r.calls = append(r.calls, fmt.Sprint("off ", ports))
+			return []error{unix.ENODEV}
+		},
 		Jump: func() error { r.calls = append(r.calls, "jump"); return nil },
 	})
 	return r
@@ -111,7 +127,9 @@ func TestHandle(t *testing.T) {
 	if got, want := strings.Join(r.calls, ", "), "mount vda1 ext4, mount vda2 xfs, load KERNEL UC..RD, unmount vda2, unmount vda1"; got != want {
 		t.Errorf("before the answer: %s", got)
 	}
-	if err := jump(t.Context()); err != nil || r.calls[len(r.calls)-1] != "jump" {
+	r.file(r.sys, "class/net/eth0/device", "")
+	r.file(r.sys, "class/net/lo/mtu", "")
+	if err := jump(t.Context()); err != nil || strings.Join(r.calls[len(r.calls)-2:], ", ") != "off [eth0], jump" {
 		t.Errorf("after the answer: %v %v", r.calls, err)
 	}
 	r = newRig(t, separate)
@@ -136,8 +154,28 @@ func TestHandleRefusals(t *testing.T) {
 		{name: "line too long", cfg: "menuentry a { linux /vmlinuz root=/dev/vda1 " + strings.Repeat("x", 2100) + "; }\n", order: agentv1.Kexec{Disk: good}, reason: "cmdline-too-long", wayOut: "firmware"},
 		{name: "boot partition not mountable", cfg: separate, order: agentv1.Kexec{Disk: good}, reason: "no-boot-entry", wayOut: "firmware",
 			change: func(r *rig) { r.mountErr["vda2"] = unix.ENODEV }},
-		{name: "kernel without kexec", cfg: separate, order: agentv1.Kexec{Disk: good}, reason: "kexec-refused", wayOut: "firmware",
+		{name: "kernel without kexec", cfg: separate, order: agentv1.Kexec{Disk: good}, reason: "kexec-unsupported", wayOut: "firmware",
 			change: func(r *rig) { r.loadErr = unix.ENOSYS }},
+		{name: "a signature that is not trusted", cfg: separate, order: agentv1.Kexec{Disk: good}, reason: "kexec-signature", wayOut: "firmware",
+			change: func(r *rig) { r.loadErr = fmt.Errorf("loading: %w", unix.EKEYREJECTED) }},
+		{name: "Secure Boot's lockdown", cfg: separate, order: agentv1.Kexec{Disk: good}, reason: "kexec-lockdown", wayOut: "firmware",
+			change: func(r *rig) {
+				r.loadErr = unix.EPERM
+				r.file(r.sys, "kernel/security/lockdown", "none [integrity] confidentiality\n")
+			}},
+		{name: "forbidden for another reason", cfg: separate, order: agentv1.Kexec{Disk: good}, reason: "kexec-forbidden", wayOut: "firmware",
+			change: func(r *rig) {
+				r.loadErr = unix.EPERM
+				r.file(r.sys, "kernel/security/lockdown", "[none] integrity confidentiality\n")
+			}},
+		{name: "turned off for good", cfg: separate, order: agentv1.Kexec{Disk: good}, reason: "kexec-disabled", wayOut: "firmware",
+			change: func(r *rig) { r.file(r.proc, "sys/kernel/kexec_load_disabled", "1\n") }},
+		{name: "no kernel of this kind", cfg: separate, order: agentv1.Kexec{Disk: good}, reason: "kexec-not-a-kernel", wayOut: "firmware",
+			change: func(r *rig) { r.loadErr = unix.ENOEXEC }},
+		{name: "no room", cfg: separate, order: agentv1.Kexec{Disk: good}, reason: "kexec-no-memory", wayOut: "firmware",
+			change: func(r *rig) { r.loadErr = unix.EADDRNOTAVAIL }},
+		{name: "another error", cfg: separate, order: agentv1.Kexec{Disk: good}, reason: "kexec-refused", wayOut: "firmware",
+			change: func(r *rig) { r.loadErr = unix.EIO }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -145,10 +183,13 @@ func TestHandleRefusals(t *testing.T) {
 			if tt.change != nil {
 				tt.change(r)
 			}
-			_, jump, err := r.handle(t, tt.order)
+			result, jump, err := r.handle(t, tt.order)
 			e, ok := app.AsError(err)
+			if refused := result.Refused; tt.wayOut != "" && err == nil && refused != nil {
+				e, ok = &app.Error{Reason: refused.Reason, WayOut: refused.WayOut, Message: refused.Message}, refused.Message != "" && refused.Code != ""
+			}
 			if !ok || e.Reason != tt.reason || jump != nil || !strings.Contains(e.WayOut, tt.wayOut) {
-				t.Fatalf("%v", err)
+				t.Fatalf("%+v %v", result, err)
 			}
 			if n := strings.Count(strings.Join(r.calls, ","), "unmount"); n != strings.Count(strings.Join(r.calls, ","), "mount v")-n {
 				t.Errorf("left mounted: %v", r.calls)
@@ -157,11 +198,11 @@ func TestHandleRefusals(t *testing.T) {
 	}
 	r := newRig(t, separate)
 	r.busy = true
-	_, jump, err := r.handle(t, agentv1.Kexec{Disk: good})
-	if e, ok := app.AsError(err); !ok || e.Reason != "disk-busy" {
-		t.Errorf("a disk that stays mounted: %v", err)
+	result, jump, err := r.handle(t, agentv1.Kexec{Disk: good})
+	if err != nil || result.Refused == nil || result.Refused.Reason != "disk-busy" || !slices.Contains(r.calls, "drop") {
+		t.Errorf("a disk that stays mounted: %+v %v", result, err)
 	}
 	if jump != nil {
-		t.Error("jumping is offered beside an error")
+		t.Error("jumping is offered beside a refusal")
 	}
 }

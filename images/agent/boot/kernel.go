@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,12 +48,24 @@ func loaded() bool {
 
 func drop() error { return unix.KexecFileLoad(0, 0, "", unix.KEXEC_FILE_UNLOAD) }
 
-// jump flushes the disks and starts the loaded kernel. It returns only when there is none or the kernel refuses.
+// syncPatience bounds the flush of disks: what was written to ours was read back long before, and another that does not
+// answer must not keep the machine.
+const syncPatience = 30 * time.Second
+
+// jump flushes the disks and starts the loaded kernel. It returns only when there is none or the kernel refuses. The kernel
+// itself stops devices by their drivers on the way.
 func jump() error {
 	if !loaded() {
 		return errors.New("no kernel is loaded")
 	}
-	unix.Sync()
+	done := make(chan struct{})
+	go func() { unix.Sync(); close(done) }()
+	patience := time.NewTimer(syncPatience)
+	defer patience.Stop()
+	select {
+	case <-done:
+	case <-patience.C:
+	}
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC); err != nil {
 		return fmt.Errorf("jumping into the loaded kernel: %w", err)
 	}

@@ -56,8 +56,8 @@ func pick(menu []item, want string) item {
 	return menu[0]
 }
 
-// wayOut is what every refusal of this package says.
-const wayOut = "let the machine boot its disk by firmware: deploy with kexec off"
+// wayOut is what every refusal of this package says that a boot through the firmware gets round.
+const wayOut = "the machine boots its disk through the firmware instead; deploy with --boot reboot to begin with that"
 
 func noEntry(why string) error {
 	return app.Errorf(app.Unsupported, "no-boot-entry", "no default boot entry of the disk can be started: %s", why).Do(wayOut)

@@ -249,16 +249,21 @@ type Kexec struct {
 	DryRun     bool       `json:"dryRun,omitempty"`     // load and unload
 }
 
-// KexecResult is the entry that was chosen.
+// KexecResult is the entry that was chosen, or why the machine stays in the ramdisk: Refused names what a boot through the
+// firmware gets round.
 type KexecResult struct {
 	Kernel  string   `json:"kernel"`
 	Initrds []string `json:"initrds"`
 	Cmdline string   `json:"cmdline"`
+	Refused *Error   `json:"refused,omitempty"`
 }
 
 // Wipe clears disks. Only disks listed are touched.
 type Wipe struct {
 	Disks []DiskTarget `json:"disks"`
+	// Method is where to begin: "" or "secure" with the disk's own ways to erase itself, "discard" with discarding and zeroing,
+	// "overwrite" with overwriting every byte. What is not proven is followed by what is stronger among the last two.
+	Method string `json:"method,omitempty"`
 }
 
 // WipeResult is the outcome per disk.
