@@ -86,16 +86,22 @@ func (s *Server) script(ctx context.Context, r httpboot.ScriptRequest) string {
 		self += "?mac=" + c.MACs[0].Hyphen()
 	}
 	t, err := s.target(ctx, c)
-	if err == nil && t.Kind != KindRamdisk {
+	if err == nil && !t.Kind.loads() {
 		s.recordScript(c, r, t, "The machine was sent on to its disk.", nil)
 		return ipxe.Disk()
 	}
 	var text string
-	if err == nil {
+	what := "the ramdisk"
+	switch {
+	case err != nil:
+	case t.Kind == KindISO:
+		what = "the ISO image"
+		text, err = ipxe.ISO{Machine: t.Name, URL: absolute(r.Base, t.ISO), Script: self}.Render()
+	default:
 		text, err = ramdiskScript(t, r.Base, self)
 	}
 	if err == nil {
-		s.recordScript(c, r, t, "The machine was told to load the ramdisk.", nil)
+		s.recordScript(c, r, t, "The machine was told to load "+what+".", nil)
 		return text
 	}
 	s.recordScript(c, r, t, "The machine was told to wait and ask again.", err)

@@ -309,7 +309,7 @@ func (s *Server) booting(ctx context.Context, mac app.MAC) bool {
 		return true
 	}
 	t, err := s.target(ctx, Client{MACs: []app.MAC{mac}})
-	return err == nil && t.Kind == KindRamdisk
+	return err == nil && t.Kind.loads()
 }
 
 func (s *Server) serveTime(ctx context.Context, wg *sync.WaitGroup, cancel context.CancelFunc, ifi *net.Interface) error {

@@ -21,7 +21,11 @@ const (
 	KindNone    Kind = "none"    // nobody's machine: no boot file; an iPXE goes on to the disk
 	KindDisk    Kind = "disk"    // a machine of ours with nothing to load: it is chained to its disk
 	KindRamdisk Kind = "ramdisk" // the ramdisk
+	KindISO     Kind = "iso"     // a CD image, which iPXE reads in place
 )
+
+// loads reports that a machine has more to load than a script.
+func (k Kind) loads() bool { return k == KindRamdisk || k == KindISO }
 
 // Client is what is known of whoever asks. UUID may be in either byte order, or "".
 type Client struct {
@@ -29,7 +33,7 @@ type Client struct {
 	UUID app.UUID
 }
 
-// Target says what a client should boot now. Kernel and Initrds are absolute URLs, or paths on the HTTP listener that
+// Target says what a client should boot now. Kernel, Initrds and ISO are absolute URLs, or paths on the HTTP listener that
 // become URLs at the address which the client sees.
 type Target struct {
 	MachineID string // "" when the client is nobody's machine
@@ -39,6 +43,7 @@ type Target struct {
 	Initrds   []string // the boot data first
 	Cmdline   string   // kernel arguments on one line, without initrd=
 	Program   string   // EFI program that boots the machine without a loader, as BootPath; "" for none
+	ISO       string   // of KindISO
 }
 
 // Reservation says whose a MAC is. Machines of ours keep their address for good.

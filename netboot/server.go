@@ -34,6 +34,8 @@ type Mount struct {
 	// Open opens the file behind the rest of the path. It is never given "..", empty or encoded parts.
 	Open  func(ctx context.Context, rest string) (*os.File, error)
 	Quiet bool // record failures only: for many small files
+	// Sent is told of bytes that left, while they leave. It must be quick, and is called by several goroutines; nil: nobody is.
+	Sent func(rest string, n int64)
 }
 
 // Handler serves a path prefix of the HTTP listener itself.

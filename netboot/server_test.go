@@ -60,13 +60,13 @@ func get(t *testing.T, url string) (int, string) {
 
 func node(k Kind) *fakePort {
 	return &fakePort{targets: map[app.MAC]Target{nodeMAC: {
-		MachineID: "m-1", Name: "node1", Kind: k, Kernel: "/boot/kernel", Initrds: []string{"/boot/k3y/bootdata.cpio", "/boot/initrd"}, Cmdline: "quiet",
+		MachineID: "m-1", Name: "node1", Kind: k, Kernel: "/boot/kernel", Initrds: []string{"/boot/k3y/bootdata.cpio", "/boot/initrd"}, Cmdline: "quiet", ISO: "/iso/k3y/image.iso",
 	}}}
 }
 
 func TestScriptForEachState(t *testing.T) {
 	forms := []string{"?mac=00-00-5e-00-53-01", "?mac=00:00:5e:00:53:01", "?mac=00-00-5E-00-53-01&uuid=", "?mac=00-00-5e-00-53-99&mac=00-00-5e-00-53-01"}
-	for k, want := range map[Kind]string{KindRamdisk: "kernel --name kernel ", KindDisk: "sanboot ", KindNone: "sanboot "} {
+	for k, want := range map[Kind]string{KindRamdisk: "kernel --name kernel ", KindDisk: "sanboot ", KindNone: "sanboot ", KindISO: "sanboot --no-describe --drive 0xe0 "} {
 		_, e, base := local(t, node(k))
 		for _, f := range forms {
 			status, body := get(t, base+"/boot/script"+f)
@@ -76,6 +76,9 @@ func TestScriptForEachState(t *testing.T) {
 			if k == KindRamdisk && !strings.Contains(body, base+"/boot/kernel ") {
 				t.Errorf("the kernel's address is not the one that the client reached us at:\n%s", body)
 			}
+		}
+		if _, body := get(t, base+"/boot/script"+forms[0]); k == KindISO && !strings.Contains(body, " "+base+"/iso/k3y/image.iso ||") {
+			t.Errorf("the image's address is not the one that the client reached us at:\n%s", body)
 		}
 		if x := e.wait(t, "ipxe.script", patience, kind("ipxe.script")); x.MachineID != "m-1" {
 			t.Errorf("recorded without the machine: %+v", x)

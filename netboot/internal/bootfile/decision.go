@@ -63,7 +63,7 @@ func Decide(f Facts) Decision {
 	if d.Stage == StageIPXE {
 		return script(f, d)
 	}
-	if f.Boot != BootDisk && f.Boot != BootRamdisk && f.Boot != BootAsk {
+	if !f.Boot.known() {
 		d.Reason = "nothing is to be booted on this machine"
 		return d
 	}
@@ -109,7 +109,7 @@ func script(f Facts, d Decision) Decision {
 		d.Reason = fmt.Sprintf("this build has no ramdisk for%s", named(d.Arch))
 		return d
 	}
-	if f.weakROM(d.Arch) && !f.Chained && !f.NoTFTP && f.Boot == BootRamdisk {
+	if f.weakROM(d.Arch) && !f.Chained && !f.NoTFTP && f.Boot.loads() {
 		d.File, d.Loader = name, true
 		d.Reason = "the NIC's own iPXE lacks a feature that the script needs: it gets ours"
 		return d

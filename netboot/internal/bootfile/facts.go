@@ -51,8 +51,15 @@ const (
 	BootNone    Boot = "none"    // not ours, or nothing is known: hand out no boot file
 	BootDisk    Boot = "disk"    // start what is installed
 	BootRamdisk Boot = "ramdisk" // start the ramdisk
+	BootISO     Boot = "iso"     // start a CD image
 	BootAsk     Boot = "ask"     // not known now: a loader's script can ask again
 )
+
+// known reports a machine of ours.
+func (b Boot) known() bool { return b == BootDisk || b == BootAsk || b.loads() }
+
+// loads reports that there is more to load than a script.
+func (b Boot) loads() bool { return b == BootRamdisk || b == BootISO }
 
 // Facts are what is known when a client asks for an address. Byte fields are as they came from the wire: hostile.
 type Facts struct {

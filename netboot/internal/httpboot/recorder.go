@@ -13,8 +13,9 @@ type recorder struct {
 	status int
 	bytes  int64
 	size   int64
-	name   string // the path, fit to be recorded
-	owner  string // the machine whose file this is
+	name   string        // the path, fit to be recorded
+	owner  string        // the machine whose file this is
+	sent   func(n int64) // told of bytes that left, on a path where somebody wants to know; else nil
 }
 
 // WriteHeader notes the status.
@@ -31,8 +32,15 @@ func (r *recorder) Write(b []byte) (int, error) {
 		r.status = http.StatusOK
 	}
 	n, err := r.ResponseWriter.Write(b)
-	r.bytes += int64(n)
+	r.count(int64(n))
 	return n, err
+}
+
+func (r *recorder) count(n int64) {
+	r.bytes += n
+	if r.sent != nil && n > 0 && r.status < http.StatusBadRequest {
+		r.sent(n)
+	}
 }
 
 // ReadFrom counts and lets net/http use sendfile.
@@ -40,9 +48,33 @@ func (r *recorder) ReadFrom(src io.Reader) (int64, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
-	n, err := io.Copy(r.ResponseWriter, src)
-	r.bytes += n
-	return n, err
+	whole, ok := src.(*io.LimitedReader)
+	if r.sent == nil || !ok {
+		n, err := io.Copy(r.ResponseWriter, src)
+		r.count(n)
+		return n, err
+	}
+	return r.readParts(whole)
+}
+
+// partSize is how often somebody is told of bytes that left, in bytes.
+const partSize = 4 << 20
+
+// readParts sends a file in parts, each by the kernel, and counts each.
+func (r *recorder) readParts(whole *io.LimitedReader) (total int64, err error) {
+	for whole.N > 0 && err == nil {
+		part := &io.LimitedReader{R: whole.R, N: min(whole.N, partSize)}
+		want := part.N
+		var n int64
+		n, err = io.Copy(r.ResponseWriter, part)
+		whole.N -= n
+		total += n
+		r.count(n)
+		if n < want && err == nil {
+			return total, nil // the file ended early
+		}
+	}
+	return total, err
 }
 
 // Unwrap lets http.ResponseController reach the connection.

@@ -89,6 +89,9 @@ func (s *Server) mounted(w http.ResponseWriter, r *http.Request, m Mount, rest s
 		return
 	}
 	defer func() { _ = f.Close() }()
+	if rec, ok := w.(*recorder); ok && m.Sent != nil {
+		rec.sent = func(n int64) { m.Sent(rest, n) }
+	}
 	s.serve(w, r, f)
 }
 

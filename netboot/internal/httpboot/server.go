@@ -39,6 +39,8 @@ type Mount struct {
 	// Open opens the file behind the rest of the path, which holds no "..", empty or encoded parts. The caller closes it.
 	Open  func(ctx context.Context, rest string) (*os.File, error)
 	Quiet bool // do not record each transfer: for many small files
+	// Sent is told of bytes that left, while they leave. It must be quick, and is called by several goroutines; nil: nobody is.
+	Sent func(rest string, n int64)
 }
 
 // Handler serves everything at or below a path prefix itself, any method. The body is bounded in size and time.

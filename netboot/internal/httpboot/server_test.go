@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -220,6 +221,57 @@ func TestRecords(t *testing.T) {
 	f.raw(t, "GET", "/quiet/missing")
 	if x := f.last(); x.Status != 404 {
 		t.Errorf("a failure on a quiet mount was not recorded: %+v", x)
+	}
+}
+
+func TestBytesThatLeaveAreTold(t *testing.T) {
+	const size = 2*partSize + 12345
+	name := filepath.Join(t.TempDir(), "image")
+	must(t, os.WriteFile(name, bytes.Repeat([]byte("x"), size), 0o600))
+	var mu sync.Mutex
+	var told []int64
+	s := New(Config{
+		Mounts: []Mount{{Prefix: "/iso/", Quiet: true, Open: func(_ context.Context, rest string) (*os.File, error) {
+			return os.Open(filepath.Join(filepath.Dir(name), rest))
+		},
+			Sent: func(rest string, n int64) {
+				mu.Lock()
+				defer mu.Unlock()
+				if rest != "image" {
+					t.Errorf("told of %q", rest)
+				}
+				told = append(told, n)
+			}}},
+		Record: func(Transfer) {}, Log: slog.New(slog.DiscardHandler),
+	})
+	for _, c := range []struct {
+		method, path, span string
+		parts              int
+		sum                int64
+	}{
+		{"GET", "/iso/image", "", 3, size}, {"GET", "/iso/image", "bytes=2048-4095", 1, 2048}, {"HEAD", "/iso/image", "", 0, 0},
+		{"GET", "/iso/image", "bytes=999999999-", 0, 0}, {"GET", "/iso/none", "", 0, 0},
+	} {
+		told = nil
+		l := httptest.NewServer(s)
+		r, err := http.NewRequestWithContext(t.Context(), c.method, l.URL+c.path, nil)
+		must(t, err)
+		if c.span != "" {
+			r.Header.Set("Range", c.span)
+		}
+		resp, err := l.Client().Do(r)
+		must(t, err)
+		n, err := io.Copy(io.Discard, resp.Body)
+		must(t, err)
+		_ = resp.Body.Close()
+		l.Close() // waits for the handler
+		var sum int64
+		for _, x := range told {
+			sum += x
+		}
+		if len(told) != c.parts || sum != c.sum || resp.StatusCode < 400 && n != c.sum {
+			t.Errorf("%s %s %q: %d bytes came, told of %v", c.method, c.path, c.span, n, told)
+		}
 	}
 }
 

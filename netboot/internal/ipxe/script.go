@@ -53,9 +53,37 @@ func (r Ramdisk) Render() (string, error) {
 	for i, u := range r.Initrds {
 		fmt.Fprintf(&b, "initrd --name %s %s || goto again\n", names[i], u)
 	}
-	b.WriteString("boot || goto again\n:again\ninc tries\necho bcd: that failed, trying again\nsleep 3\n")
-	fmt.Fprintf(&b, "iseq ${tries} 3 || goto load\n:ask\nchain --replace --autofree %s ||\nsleep 5\ngoto ask\n", r.Script)
+	b.WriteString("boot || goto again\n" + again(r.Script))
 	return b.String(), nil
+}
+
+// ISO is what a script that boots a CD image needs.
+type ISO struct {
+	Machine string // the machine's name, shown on its screen
+	URL     string // absolute URL of the image, served with Range
+	Script  string // absolute URL of this script, to ask again after failures
+}
+
+// isoDrive is the BIOS number of the drive that the image becomes: that of a first CD drive, so that the machine's own disks
+// keep theirs. UEFI has no such numbers.
+const isoDrive = "0xe0"
+
+// Render writes the script. iPXE reads the image in place, block by block: a BIOS gets it as a CD drive, UEFI firmware as a
+// block device whose removable-media loader is started. As with the ramdisk, it tries three times and then asks for a fresh
+// script. A loader that gives up and comes back lands there too.
+func (i ISO) Render() (string, error) {
+	for _, f := range []string{i.Machine, i.URL, i.Script} {
+		if err := word(f); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("#!ipxe\necho bcd: %s starts an ISO image\nset tries:int32 0\n:load\nsanboot --no-describe --drive %s %s || goto again\n", i.Machine, isoDrive, i.URL) +
+		again(i.Script), nil
+}
+
+// again is the end of a script that is tried three times and then asked for anew, for ever.
+func again(script string) string {
+	return fmt.Sprintf(":again\ninc tries\necho bcd: that failed, trying again\nsleep 3\niseq ${tries} 3 || goto load\n:ask\nchain --replace --autofree %s ||\nsleep 5\ngoto ask\n", script)
 }
 
 // Disk renders the script of a machine that has nothing to load: it starts its first disk. A BIOS is asked for the

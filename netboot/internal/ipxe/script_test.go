@@ -40,6 +40,7 @@ func TestRamdiskScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkCommands(t, s)
+	checkLabels(t, s)
 	for _, want := range []string{
 		"kernel --name kernel http://192.0.2.1:8080/boot/kernel initrd=0-bootdata.cpio initrd=1-initrd console=ttyS0 ds=nocloud;s=x || goto again\n",
 		"initrd --name 0-bootdata.cpio http://192.0.2.1:8080/boot/k3y/bootdata.cpio || goto again\ninitrd --name 1-initrd http://192.0.2.1:8080/boot/initrd || goto again\n",
@@ -47,6 +48,39 @@ func TestRamdiskScript(t *testing.T) {
 	} {
 		if !strings.Contains(s, want) {
 			t.Errorf("missing %q in\n%s", want, s)
+		}
+	}
+}
+
+func goodISO() ISO {
+	return ISO{Machine: "node1", URL: "http://192.0.2.1:8080/iso/k3y/image.iso", Script: "http://192.0.2.1:8080/boot/script?mac=00-00-5e-00-53-01"}
+}
+
+func TestISOScript(t *testing.T) {
+	s, err := goodISO().Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkCommands(t, s)
+	for _, want := range []string{
+		":load\nsanboot --no-describe --drive 0xe0 http://192.0.2.1:8080/iso/k3y/image.iso || goto again\n", // the machine's own disks keep 0x80 and up
+		"iseq ${tries} 3 || goto load\n",
+		"chain --replace --autofree http://192.0.2.1:8080/boot/script?mac=00-00-5e-00-53-01 ||\n",
+	} {
+		if !strings.Contains(s, want) {
+			t.Errorf("missing %q in\n%s", want, s)
+		}
+	}
+	checkLabels(t, s)
+}
+
+// checkLabels holds that each goto has its label.
+func checkLabels(t *testing.T, script string) {
+	t.Helper()
+	words := strings.Fields(script)
+	for i, w := range words[:len(words)-1] {
+		if w == "goto" && !strings.Contains(script, "\n:"+words[i+1]+"\n") {
+			t.Errorf("goto %s has no label in\n%s", words[i+1], script)
 		}
 	}
 }
@@ -77,6 +111,15 @@ func TestFieldsThatWouldBreakOutAreRefused(t *testing.T) {
 				t.Errorf("%s %q was rendered:\n%s", name, bad, s)
 			} else if _, ok := app.AsError(err); !ok {
 				t.Errorf("%s %q: %v is no *app.Error", name, bad, err)
+			}
+		}
+		for name, change := range map[string]func(*ISO){
+			"machine": func(i *ISO) { i.Machine = bad }, "url": func(i *ISO) { i.URL = "http://192.0.2.1/" + bad }, "script": func(i *ISO) { i.Script = bad },
+		} {
+			i := goodISO()
+			change(&i)
+			if s, err := i.Render(); err == nil {
+				t.Errorf("ISO: %s %q was rendered:\n%s", name, bad, s)
 			}
 		}
 	}
