@@ -20,9 +20,11 @@ type BMC struct {
 	NoSoft  bool   // the machine has no operating system that shuts down
 	// Lacks are the boot devices that this machine has not, which must be refused as unsupported.
 	Lacks []string
+	// Images are the addresses of two images that the BMC can fetch, for drivers of the kind virtual-media.
+	Images [2]string
 }
 
-// Conformance runs what every driver of the kinds power, management and inspect must do, each case on a fresh BMC whose
+// Conformance runs what every driver of the kinds power, management, inspect and virtual-media must do, each case on a fresh BMC whose
 // machine is on.
 func Conformance(t *testing.T, open func(t *testing.T) BMC) {
 	for name, test := range map[string]func(*testing.T, BMC){
@@ -34,6 +36,8 @@ func Conformance(t *testing.T, open func(t *testing.T) BMC) {
 		"boot devices":          bootDevices,
 		"inspect":               inspects,
 		"probe":                 probes,
+		"virtual media":         virtualMedia,
+		"bad images":            badImages,
 		"wrong password":        wrongPassword,
 		"no password":           noPassword,
 		"cancelled":             cancelled,

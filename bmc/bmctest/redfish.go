@@ -206,6 +206,10 @@ func (b *Redfish) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b.reply(w, r.URL.Path)
 	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/ComputerSystem.Reset"):
 		b.reset(w, r.URL.Path, body)
+	case r.Method == http.MethodPost && strings.Contains(r.URL.Path, "/Actions/VirtualMedia."):
+		b.medium(w, r.URL.Path, body)
+	case r.Method == http.MethodPatch && strings.Contains(key(r.URL.Path), "/virtualmedia/"):
+		b.patchMedium(w, r.URL.Path, body)
 	case r.Method == http.MethodPatch:
 		b.patch(w, r.URL.Path, body)
 	default:

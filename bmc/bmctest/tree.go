@@ -34,13 +34,16 @@ func defaultTree() map[string]map[string]any {
 		nic(SystemPath+"/EthernetInterfaces/2", "Not Available"),
 		{
 			"@odata.id": v1 + "/Managers/1", "FirmwareVersion": "1.2.3", "DateTime": "2026-11-29T12:00:00Z",
-			"EthernetInterfaces": link(v1 + "/Managers/1/EthernetInterfaces"),
+			"EthernetInterfaces": link(v1 + "/Managers/1/EthernetInterfaces"), "VirtualMedia": link(v1 + "/Managers/1/VirtualMedia"),
 		},
 		collection(v1+"/Managers/1/EthernetInterfaces", v1+"/Managers/1/EthernetInterfaces/1"),
 		{
 			"@odata.id": v1 + "/Managers/1/EthernetInterfaces/1", "MACAddress": "00:00:5e:00:53:f0",
 			"IPv4Addresses": []any{map[string]any{"Address": "192.0.2.10"}},
 		},
+		collection(v1+"/Managers/1/VirtualMedia", v1+"/Managers/1/VirtualMedia/1", CDPath),
+		virtualDrive(v1+"/Managers/1/VirtualMedia/1", "Floppy", "USBStick"),
+		virtualDrive(CDPath, "CD", "DVD"),
 		{
 			"@odata.id": v1 + "/Chassis/1", "Manufacturer": "Example", "Model": "Board", "SerialNumber": "B1",
 			"Thermal": link(v1 + "/Chassis/1/Thermal"),

@@ -3,6 +3,7 @@ package redfish
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/better-compute/bcd/plugins/driver"
@@ -90,6 +91,16 @@ func (f fault) says(words ...string) bool {
 		}
 	}
 	return false
+}
+
+// names reports whether a message is about a member: in its arguments, or in its text.
+func (f fault) names(member string) bool {
+	for _, m := range f.messages {
+		if slices.Contains(m.args, member) || slices.Contains(m.args, "#/"+member) {
+			return true
+		}
+	}
+	return f.says(" "+member+" ", "'"+member+"'", "\""+member+"\"")
 }
 
 // text is what the BMC said, for a person.

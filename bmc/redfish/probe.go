@@ -127,29 +127,6 @@ func short(list []string) []string {
 	return out
 }
 
-// mediaSlots lists the virtual drives under the system and the manager; one drive may show in both.
-func (c *conn) mediaSlots(ctx context.Context, sys, manager *document) ([]driver.MediaSlot, error) {
-	var slots []driver.MediaSlot
-	for _, link := range []string{sys.link("VirtualMedia"), manager.link("VirtualMedia")} {
-		links, err := c.members(ctx, link, 16)
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range links {
-			d, err := c.find(ctx, l)
-			if err != nil {
-				return nil, err
-			}
-			id := clip(firstOf(d.text("Id"), l), 80)
-			known := slices.ContainsFunc(slots, func(s driver.MediaSlot) bool { return s.ID == id })
-			if d != nil && !known {
-				slots = append(slots, driver.MediaSlot{ID: id, Types: short(d.texts("MediaTypes"))})
-			}
-		}
-	}
-	return slots, nil
-}
-
 // sessionCard says how we are logged in and how full the BMC's session table is.
 func (c *conn) sessionCard(ctx context.Context) (driver.SessionCard, error) {
 	c.mu.Lock()

@@ -3,6 +3,7 @@ package redfish
 import (
 	"bytes"
 	"net/http"
+	"net/url"
 	"strings"
 )
 
@@ -46,4 +47,20 @@ func quirkTooSoon(f fault) bool {
 // OpenBMC list it among the host's interfaces.
 func quirkHostLink(d *document) bool {
 	return d.text("Links", "HostInterface", "@odata.id") != "" || strings.EqualFold(d.text("EthernetInterfaceType"), "Virtual")
+}
+
+// quirkConsoleDrive reports drives that an address cannot be put into: Lenovo XCC shows, beside those for addresses
+// (EXT1 to EXT4), the ones of its remote console (Remote1 to Remote4) and of uploaded files (RDOC1, RDOC2).
+func quirkConsoleDrive(id string) bool {
+	return strings.HasPrefix(id, "Remote") || strings.HasPrefix(id, "RDOC")
+}
+
+// quirkNoPort reports a shown address without a port, which says nothing about the port: xFusion and Huawei iBMC lose one
+// that is not the protocol's own.
+func quirkNoPort(shown *url.URL) bool { return shown.Port() == "" }
+
+// quirkShareOnly reports BMCs whose virtual media come from Windows shares by ways of their own: Supermicro X10 and X11
+// (place is Managers/1/VM1, with a VirtualMediaConfig) and Fujitsu iRMC S4 (below the system's ts_fujitsu).
+func quirkShareOnly(sys, place *document) bool {
+	return place.link("Oem", "Supermicro", "VirtualMediaConfig") != "" || sys.link("Oem", "ts_fujitsu", "VirtualMedia") != ""
 }

@@ -27,37 +27,38 @@ type recordedMachine struct {
 	actions      string   // power actions offered
 	form         string   // of the boot override
 	cd           string   // the word for a CD, "" when refused
+	drive        string   // the virtual drive that an image goes into, and the form; "" when there is none
 	once         bool     // keeps no boot device for good
 	maker, model string   // when the system does not say
 	noReset      []string // actions that must be refused while the tree shows its state
 }
 
 var recordedMachines = []recordedMachine{
-	{tree: "cisco-c220m5sx-cimc-4.1.3d", system: "WZP22490ZCU", macs: 10, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
-	{tree: "cisco-c225m6s-cimc", system: "WZP262207W0", macs: 6, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
-	{tree: "cisco-c240m4sx-cimc", system: "FCH2017V1J7", macs: 10, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
+	{tree: "cisco-c220m5sx-cimc-4.1.3d", system: "WZP22490ZCU", macs: 10, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd", drive: "0 action"},
+	{tree: "cisco-c225m6s-cimc", system: "WZP262207W0", macs: 6, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd", drive: "0 action"},
+	{tree: "cisco-c240m4sx-cimc", system: "FCH2017V1J7", macs: 10, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd", drive: "0 action"},
 	{tree: "dell-13g-idrac8-2.40.40.40", system: "System.Embedded.1", macs: 4, actions: "on off cycle", form: "changed", cd: "Cd", noReset: []string{"soft", "reset"}},
 	{tree: "dell-r630-idrac8", system: "System.Embedded.1", actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
-	{tree: "dell-r650-idrac9-5.10.00.00", system: "System.Embedded.1", macs: 4, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
-	{tree: "dell-r750-idrac9-6.00.30.00", system: "System.Embedded.1", macs: 5, media: 4, actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
+	{tree: "dell-r650-idrac9-5.10.00.00", system: "System.Embedded.1", macs: 4, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd", drive: "CD action"},
+	{tree: "dell-r750-idrac9-6.00.30.00", system: "System.Embedded.1", macs: 5, media: 4, actions: "on off reset soft cycle", form: "changed", cd: "Cd", drive: "CD action"},
 	{tree: "dmtf-public-rackmount1", system: "437XR1138R2", macs: 2, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
 	{tree: "fujitsu-tx1320m3-irmc-s4-9.08F", system: "0", actions: "on", form: "changed", cd: "Cd"},
-	{tree: "gigabyte-h262z63-ami-12.84.13", system: "Self", macs: 2, media: 1, actions: "on off reset soft cycle", form: "full", cd: "Cd"},
+	{tree: "gigabyte-h262z63-ami-12.84.13", system: "Self", macs: 2, media: 1, actions: "on off reset soft cycle", form: "full", cd: "Cd", drive: "CD1 action"},
 	{tree: "hpe-dl325gen10plus-ilo5-2.14", system: "1", macs: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
-	{tree: "hpe-dl360gen10plus-ilo5-2.55", system: "1", macs: -1, media: -1, actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
-	{tree: "hpe-dl360gen12-ilo7-1.14", system: "1", macs: -1, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
-	{tree: "hpe-dl380agen11-ilo6-1.66", system: "1", macs: 2, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
-	{tree: "hpe-dl385gen10plusv2-ilo5-2.72", system: "1", macs: 7, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
+	{tree: "hpe-dl360gen10plus-ilo5-2.55", system: "1", macs: -1, media: -1, actions: "on off reset soft cycle", form: "changed", cd: "Cd", drive: "2 action"},
+	{tree: "hpe-dl360gen12-ilo7-1.14", system: "1", macs: -1, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd", drive: "2 action"},
+	{tree: "hpe-dl380agen11-ilo6-1.66", system: "1", macs: 2, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd", drive: "2 action"},
+	{tree: "hpe-dl385gen10plusv2-ilo5-2.72", system: "1", macs: 7, media: 2, actions: "on off reset soft cycle", form: "changed", cd: "Cd", drive: "2 action"},
 	{tree: "hpecray-ex425-multinode", system: "Node0", named: true, macs: 1, actions: "on off cycle", form: "changed", cd: "Cd", noReset: []string{"soft", "reset"}},
 	{tree: "hpecray-ex425-multinode", system: "Node1", named: true, macs: 1, actions: "on off cycle", form: "changed", cd: "Cd"},
 	{tree: "huawei-2288hv5-ibmc-3.12", system: "1", actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
 	{tree: "intel-s2600bpb-1.93", system: "QSBP74100021", actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
-	{tree: "lenovo-sr670v2-xcc-2.83", system: "1", macs: 4, media: 10, actions: "on off reset soft cycle", form: "changed", cd: "Cd", once: true},
+	{tree: "lenovo-sr670v2-xcc-2.83", system: "1", macs: 4, media: 10, actions: "on off reset soft cycle", form: "changed", cd: "Cd", once: true, drive: "EXT1 patch"},
 	{tree: "nvidia-bluefield3-bmc-24.10", system: "Bluefield", macs: 3, actions: "on off reset soft cycle", form: "settings-changed"},
-	{tree: "nvidia-gb200-openbmc-24.12", system: "System_0", media: 2, actions: "on off reset soft cycle", form: "settings-changed", cd: "Cd", maker: "NVIDIA", model: "GB200 NVL"},
+	{tree: "nvidia-gb200-openbmc-24.12", system: "System_0", media: 2, actions: "on off reset soft cycle", form: "settings-changed", cd: "Cd", maker: "NVIDIA", model: "GB200 NVL", drive: "USB2 action"},
 	{tree: "openbmc-stock-2.15-dev", system: "system", actions: "on off reset soft cycle", form: "changed", cd: "Cd"},
 	{tree: "quanta-d42a2u-ami-3.14.19", system: "Self", macs: 1, actions: "on off reset soft cycle", form: "full", cd: "Cd"},
-	{tree: "supermicro-sys821ge-x13-11.01.01", system: "1", macs: 11, media: 3, actions: "on off reset soft cycle", form: "full", cd: "UsbCd"},
+	{tree: "supermicro-sys821ge-x13-11.01.01", system: "1", macs: 11, media: 3, actions: "on off reset soft cycle", form: "full", cd: "UsbCd", drive: "VirtualMedia1 action"},
 	{tree: "supermicro-x10-f618h6-3.80", system: "1", macs: 2, actions: "on off reset soft cycle", form: "full", cd: "UsbCd"},
 }
 

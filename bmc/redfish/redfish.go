@@ -108,16 +108,20 @@ func (d *Driver) Definition() driver.Definition {
 	}
 	return driver.Definition{
 		ID: ID, Version: Version, RunsOn: driver.RunsOnSite, Config: []byte(schema),
-		Capabilities: []string{"credential-rotation", "probe", "tls-pin"},
+		Capabilities: []string{"credential-rotation", "probe", "tls-pin", "virtual-media"},
 		Implements: map[string]driver.Factory{
 			"power":      bind(func(o *operations) any { return power{o} }),
 			"management": bind(func(o *operations) any { return management{o} }),
 			"inspect":    bind(func(o *operations) any { return inspect{o} }),
+
+			"virtual-media": bind(func(o *operations) any { return media{o} }),
 		},
 		RetrySafe: map[string][]string{
 			"power":      {"getPower"},
-			"management": {"setBootDevice", "probe"},
+			"management": {"setBootDevice", "probe", "getBootOrder", "setBootOrder"},
 			"inspect":    {"inspect"},
+
+			"virtual-media": {"eject", "insert"},
 		},
 		Validate: d.validate,
 	}

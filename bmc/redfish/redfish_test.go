@@ -60,6 +60,7 @@ func newRig(t *testing.T, bmc *bmctest.Redfish) *rig {
 			Driver: def, Config: config,
 			Secrets: driver.SecretMap{"username": bmctest.User, "password": bmctest.Password},
 			MAC:     "00:00:5e:00:53:01", UUID: "01234567-89ab-cdef-0123-456789abcdef",
+			Images: [2]string{imageA, imageB},
 		},
 		bmc: bmc, redf: d, clock: clock,
 	}

@@ -3,6 +3,9 @@ package redfish
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -16,6 +19,8 @@ func scaled(ctx context.Context, d time.Duration) error { return sleep(ctx, d/10
 
 // The lab's virtual BMC and this driver were written apart; the conformance suite holds them together.
 func TestConformanceOfVirtualBMC(t *testing.T) {
+	images := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "iso") }))
+	defer images.Close()
 	bmctest.Conformance(t, func(t *testing.T) bmctest.BMC {
 		m, err := virtual.New(virtual.Config{
 			Name: "node-1", UUID: "a0a1a2a3-b0b1-c0c1-d0d1-e0e1e2e3e4e5", Serial: "SN0001", Password: bmctest.Password,
@@ -44,7 +49,7 @@ func TestConformanceOfVirtualBMC(t *testing.T) {
 		config, _ := json.Marshal(map[string]string{"address": m.URL(), "tlsSpkiSha256": m.SPKI()})
 		b := bmctest.BMC{
 			Driver: def, Config: config, MAC: "00:00:5e:00:53:01", UUID: "a0a1a2a3-b0b1-c0c1-d0d1-e0e1e2e3e4e5",
-			Lacks:   []string{"bios"},
+			Lacks: []string{"bios"}, Images: [2]string{images.URL + "/a.iso", images.URL + "/b.iso"},
 			Secrets: driver.SecretMap{"username": "admin", "password": bmctest.Password},
 		}
 		c := &driver.Context{Context: t.Context(), Secrets: b.Secrets}

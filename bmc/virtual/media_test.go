@@ -228,7 +228,7 @@ func elTorito(code []byte) []byte {
 	copy(catalog, []byte{1, 0}) // validation entry, x86
 	catalog[0x1e], catalog[0x1f] = 0x55, 0xaa
 	binary.LittleEndian.PutUint16(catalog[0x1c:], 0x55aa) // all words sum to zero
-	catalog[0x20] = 0x88 // bootable, no emulation
+	catalog[0x20] = 0x88                                  // bootable, no emulation
 	binary.LittleEndian.PutUint16(catalog[0x26:], 4)
 	binary.LittleEndian.PutUint32(catalog[0x28:], 20)
 	copy(b[20*sector:], code)

@@ -36,6 +36,40 @@ type Prober interface {
 	Probe(ctx *Context) (Card, error)
 }
 
+// BootOrderer is the optional half of Management for BMCs that know the order in which firmware tries its boot options.
+//
+//	getBootOrder()      -> BootOrder
+//	setBootOrder(order) -> BootOrder
+//	    order: every id of the present order, in another sequence; nothing is added or removed
+//
+// setBootOrder returns the order as it reads back, else fails with not-applied. A BMC that has no boot order, or only shows
+// it, fails with unsupported.
+type BootOrderer interface {
+	BootOrder(ctx *Context) (BootOrder, error)
+	SetBootOrder(ctx *Context, order []string) (BootOrder, error)
+}
+
+// BootOrder is the order in which firmware tries its boot options, as a BMC knows it.
+type BootOrder struct {
+	Order    []string     `json:"order"`             // ids
+	Options  []BootOption `json:"options"`           // all that are known
+	Writable bool         `json:"writable"`          // as far as the BMC says
+	Pending  bool         `json:"pending,omitempty"` // it holds from the next start of the machine on
+	Notes    []string     `json:"notes,omitempty"`   // what the operator should know, one sentence each
+}
+
+// BootOption is one boot option. All text is hostile.
+type BootOption struct {
+	ID        string `json:"id"` // as the order names it
+	Name      string `json:"name,omitempty"`
+	Kind      string `json:"kind"`                // "network", "system", "disk", "medium", "firmware", "other"
+	Protocol  string `json:"protocol,omitempty"`  // of a network option: "PXE IPv4"
+	MAC       string `json:"mac,omitempty"`       // of a network option, colon form
+	Partition string `json:"partition,omitempty"` // of a system: "gpt:<GUID>", lower case
+	Path      string `json:"path,omitempty"`      // UEFI device path as text, or whatever names it
+	Disabled  bool   `json:"disabled,omitempty"`
+}
+
 // BootDevice is where a machine boots from.
 type BootDevice string
 
@@ -122,6 +156,7 @@ type BootCard struct {
 type MediaSlot struct {
 	ID    string   `json:"id"`
 	Types []string `json:"types,omitempty"` // "CD", "DVD", "USBStick"
+	Form  string   `json:"form,omitempty"`  // "action", "patch": how an image is put in; "" for a drive that is no CD
 }
 
 // SessionCard says how the BMC lets us in.
@@ -136,5 +171,7 @@ func managementKind() Kind {
 		spread(op2("setBootDevice", "device", "options", Management.SetBootDevice), "persistent", "uefi"),
 		optional(spread(op2("rotateCredential", "newPassword", "options", done2(CredentialRotator.RotateCredential)), "username")),
 		optional(op0("probe", Prober.Probe)),
+		optional(op0("getBootOrder", BootOrderer.BootOrder)),
+		optional(op1("setBootOrder", "order", BootOrderer.SetBootOrder)),
 	}}
 }
