@@ -108,7 +108,7 @@ func (d *Driver) Definition() driver.Definition {
 	}
 	return driver.Definition{
 		ID: ID, Version: Version, RunsOn: driver.RunsOnSite, Config: []byte(schema),
-		Capabilities: []string{"credential-rotation", "probe", "tls-pin", "virtual-media"},
+		Capabilities: []string{"credential-rotation", "probe", "tls-pin"},
 		Implements: map[string]driver.Factory{
 			"power":      bind(func(o *operations) any { return power{o} }),
 			"management": bind(func(o *operations) any { return management{o} }),

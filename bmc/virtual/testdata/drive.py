@@ -1,11 +1,11 @@
-"""Drives a virtual BMC with sushy, OpenStack's Redfish client. usage: drive.py URL USER PASSWORD basic|session CERTIFICATE"""
+"""Drives a virtual BMC with sushy, OpenStack's Redfish client. usage: drive.py URL USER PASSWORD basic|session CERTIFICATE IMAGE"""
 import sys
 import time
 
 import sushy
 from sushy import auth, exceptions
 
-url, user, password, how, certificate = sys.argv[1:6]
+url, user, password, how, certificate, image = sys.argv[1:7]
 
 
 def connect(secret):
@@ -66,6 +66,48 @@ try:
     raise SystemExit("a machine that is off was shut down")
 except exceptions.HTTPError as e:
     assert e.status_code == 409, e
+
+def drive(manager):
+    [cd] = [d for d in manager.virtual_media.get_members() if sushy.VIRTUAL_MEDIA_CD in d.media_types]
+    return cd
+
+
+def holds(cd, wanted):
+    end = time.monotonic() + 20
+    while True:
+        cd.refresh(force=True)
+        if bool(cd.inserted) == wanted:
+            return
+        assert time.monotonic() < end, "inserted is %s, want %s" % (cd.inserted, wanted)
+        time.sleep(0.02)
+
+
+for _ in range(2):
+    cd = drive(manager)
+    assert cd.inserted is False and cd.image is None, cd.json
+    cd.insert_media(image)
+    holds(cd, True)
+    assert cd.image == image and cd.image_name == "a.iso", cd.json
+    try:
+        drive(manager).insert_media(image)
+        raise SystemExit("a full drive took an image")
+    except exceptions.HTTPError as e:
+        assert e.status_code == 400, e
+    system.set_system_boot_options(target=sushy.BOOT_SOURCE_TARGET_CD, enabled=sushy.BOOT_SOURCE_ENABLED_ONCE)
+    system.reset_system(sushy.RESET_ON)
+    power(system, sushy.POWER_STATE_ON)
+    cd.eject_media()
+    holds(cd, False)
+    system.reset_system(sushy.RESET_FORCE_OFF)
+    power(system, sushy.POWER_STATE_OFF)
+cd.set_verify_certificate(True)
+cd.refresh(force=True)
+assert cd.verify_certificate is True, cd.json
+try:
+    cd.insert_media(image.replace("http:", "https:"))
+    raise SystemExit("an image server without a certificate was taken")
+except exceptions.HTTPError as e:
+    assert e.status_code == 400, e
 if how == "session":
     root._auth.close()
 print("ok")
