@@ -41,25 +41,27 @@ type DB struct {
 	owners owners
 	once   sync.Once
 
-	maxEvents int // MaxEvents, but in tests
+	maxEvents    int // MaxEvents, but in tests
+	maxQuestions int // MaxPortQuestions, but in tests
 }
 
 var (
-	_ app.MachineStore = (*DB)(nil)
-	_ app.ImageStore   = (*DB)(nil)
-	_ app.NetworkStore = (*DB)(nil)
-	_ app.AccessStore  = (*DB)(nil)
-	_ app.SecretStore  = (*DB)(nil)
-	_ app.EventStore   = (*DB)(nil)
-	_ app.ProfileStore = (*DB)(nil)
-	_ app.SettingStore = (*DB)(nil)
-	_ workflow.Store   = (*DB)(nil)
+	_ app.MachineStore      = (*DB)(nil)
+	_ app.ImageStore        = (*DB)(nil)
+	_ app.NetworkStore      = (*DB)(nil)
+	_ app.AccessStore       = (*DB)(nil)
+	_ app.SecretStore       = (*DB)(nil)
+	_ app.EventStore        = (*DB)(nil)
+	_ app.ProfileStore      = (*DB)(nil)
+	_ app.SettingStore      = (*DB)(nil)
+	_ app.PortQuestionStore = (*DB)(nil)
+	_ workflow.Store        = (*DB)(nil)
 )
 
 // Open opens the database, creates it with mode 0600 when there is none, and brings its schema up to date. It refuses a
 // file of another program, one written by a newer bcd, and one that another process has open.
 func Open(ctx context.Context, c Config) (*DB, error) {
-	db := &DB{path: c.Path, log: c.Log, now: c.Now, maxEvents: MaxEvents}
+	db := &DB{path: c.Path, log: c.Log, now: c.Now, maxEvents: MaxEvents, maxQuestions: MaxPortQuestions}
 	if db.log == nil {
 		db.log = slog.New(slog.DiscardHandler)
 	}

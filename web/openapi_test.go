@@ -85,7 +85,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{"PUT", "/api/v1/pools/b", "/api/v1/pools/{name}", `{"policy":{"hardwareProfile":"r640"}}`},
 		{"PATCH", "/api/v1/settings", "", `{"siteName":"x"}`},
 		{"GET", "/api/v1/machines", "", ""}, {"GET", "/api/v1/machines/m-1", "/api/v1/machines/{id}", ""}, {"GET", "/api/v1/machines/m-1/inventory", "/api/v1/machines/{id}/inventory", ""},
-		{"GET", "/api/v1/discoveries", "", ""}, {"GET", "/api/v1/images", "", ""}, {"GET", "/api/v1/images/debian-12", "/api/v1/images/{id}", ""},
+		{"GET", "/api/v1/discoveries", "", ""}, {"GET", "/api/v1/port-questions", "", ""}, {"GET", "/api/v1/images", "", ""}, {"GET", "/api/v1/images/debian-12", "/api/v1/images/{id}", ""},
 		{"GET", "/api/v1/workflows", "", ""}, {"GET", "/api/v1/workflows/w-2", "/api/v1/workflows/{id}", ""}, {"GET", "/api/v1/workflows/w-1/journal", "/api/v1/workflows/{id}/journal", ""},
 		{"GET", "/api/v1/events", "", ""}, {"GET", "/api/v1/subnets", "", ""}, {"GET", "/api/v1/leases", "", ""}, {"GET", "/api/v1/drivers", "", ""}, {"PUT", "/api/v1/drivers/redfish/active", "/api/v1/drivers/{id}/active", `{"version":"1.0.0"}`}, {"GET", "/api/v1/plugins", "", ""}, {"GET", "/api/v1/plugins/acme-bmc/logs?lines=5", "/api/v1/plugins/{name}/logs", ""},
 		{"GET", "/api/v1/profiles", "", ""}, {"GET", "/api/v1/profiles/r640", "/api/v1/profiles/{name}", ""}, {"GET", "/api/v1/pools", "", ""}, {"GET", "/api/v1/approvals", "", ""}, {"GET", "/api/v1/approvals/ap-1", "/api/v1/approvals/{id}", ""},

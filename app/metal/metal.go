@@ -47,6 +47,8 @@ type Ports struct {
 	SiteAddress func(ctx context.Context, m *app.Machine) (string, error)
 	// Verdict says how far a machine's boot came, in a sentence, and what a person can do; "" when nothing is known. May be nil.
 	Verdict func(ctx context.Context, machineID string) (sentence, wayOut string)
+	// AskPort puts down that a port of owner was seen in m, for a person to answer; it is in m's timeline then. May be nil.
+	AskPort func(ctx context.Context, mac app.MAC, owner, m *app.Machine)
 	Now     func() time.Time
 }
 

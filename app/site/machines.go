@@ -110,13 +110,14 @@ func (s *Site) wireMachines(context.Context) error {
 			a, err := s.address(m)
 			return a.String(), err
 		},
+		AskPort: func(ctx context.Context, mac app.MAC, owner, m *app.Machine) { s.ask(ctx, movedPort, mac, owner, m) },
 	}
 	s.ports.Verdict = s.verdict
 	s.ports.Register()
 	s.service = &service{
 		ports: s.ports, db: s.db, flows: s.engine, record: s.emit, claim: s.claim, untold: s.untold, now: now, probe: s.probe, halt: s.halt, forget: s.forget,
 		enroll: enroll.New(s.ports, enroll.Config{
-			Network: s.db, Seal: s.seal, Forget: s.unseal, Bind: s.bind,
+			Network: s.db, Questions: s.db, Seal: s.seal, Forget: s.unseal, Bind: s.bind,
 			Probe: func(ctx context.Context, b app.BMC) (driver.Card, error) {
 				return s.registry.Probe(ctx, drivers.ProbeInput{BMC: b})
 			},

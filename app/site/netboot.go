@@ -92,6 +92,7 @@ func (s *Site) wireNetboot(ctx context.Context) (err error) {
 		return err
 	}
 	s.health.Add("ramdisk", s.files.health)
+	s.health.Add("ports", s.askedPorts)
 	if s.cfg.Sockets == nil {
 		s.cfg.Sockets = func(open func() error) error { return open() }
 	}

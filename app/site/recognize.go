@@ -8,17 +8,18 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/health"
 	"github.com/better-compute/bcd/netboot"
 )
 
-// question is what only a person can say about a client that netboots.
+// question is what only a person can say about a client that netboots: a kind of app.PortQuestion, or none.
 type question string
 
 // The questions. A machine about which there is one boots its disk: it may be another than it seems.
 const (
 	noQuestion question = ""
-	newPort    question = "new-port"   // a port that is nobody's, in a machine all of whose ports are known
-	movedPort  question = "moved-port" // a port of one machine, in another
+	newPort    question = app.PortNew
+	movedPort  question = app.PortMoved
 )
 
 // evidence is what is known of a client that netboots.
@@ -72,18 +73,19 @@ func (p port67) find(ctx context.Context, c netboot.Client) (*app.Machine, quest
 	switch {
 	case m == nil || len(c.MACs) == 0:
 	case q == movedPort:
-		p.s.ask(m, mac, q, fmt.Sprintf("port %s of %s netbooted in a machine with the UUID of %s", mac, m.Name, e.alike[0].Name))
-		p.s.ask(&e.alike[0], mac, q, fmt.Sprintf("port %s, which is known as one of %s, netbooted in a machine with this one's UUID", mac, m.Name))
+		p.s.ask(ctx, q, mac, m, &e.alike[0])
+	case e.owner == nil && q == newPort:
+		mac = c.MACs[0]
+		if refused, err := p.s.refused(ctx, q, mac, m); err != nil || refused {
+			return nil, noQuestion, err // a person says that it is another machine, so it is nobody's yet
+		}
+		p.s.ask(ctx, q, mac, nil, m)
+		return m, q, p.propose(ctx, m, mac)
 	case e.owner == nil:
-		if err := p.propose(ctx, m, c.MACs[0]); err != nil {
-			return nil, noQuestion, err
-		}
-		if q == newPort {
-			p.s.ask(m, c.MACs[0], q, fmt.Sprintf("port %s netbooted with the UUID of %s, among whose ports it was not", c.MACs[0], m.Name))
-		}
+		return m, q, p.propose(ctx, m, c.MACs[0])
 	case !confirmed(m, mac) && m.Summary != (app.HardwareSummary{}): // it was asked before
 		q = newPort
-		p.s.ask(m, mac, q, fmt.Sprintf("port %s netbooted as one of %s, and nobody has confirmed it", mac, m.Name))
+		p.s.ask(ctx, q, mac, nil, m)
 	}
 	return m, q, nil
 }
@@ -121,42 +123,91 @@ const askEvery = time.Minute
 // maxAsked bounds the questions that are remembered.
 const maxAsked = 1024
 
-// questions remembers when each was asked last.
+// questions remembers when each was put down last.
 type questions struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// due reports whether a question is to be put down, and whether it is new.
-func (q *questions) due(key string, now time.Time) (due, first bool) {
+// due reports whether a question is to be put down.
+func (q *questions) due(key string, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at, known := q.last[key]
-	if known && now.Sub(at) < askEvery {
-		return false, false
+	if at, known := q.last[key]; known && now.Sub(at).Abs() < askEvery {
+		return false
 	}
 	if q.last == nil || len(q.last) >= maxAsked {
 		q.last = map[string]time.Time{}
 	}
 	q.last[key] = now
-	return true, !known
+	return true
 }
 
-// ask puts a question on a machine's timeline, and the first time into the audit trail.
-func (s *Site) ask(m *app.Machine, mac app.MAC, q question, what string) {
+// ask puts a question down and on the timelines of its machines, the first time into the audit trail too. One that a person
+// has answered is not asked again. owner is nil when the port is nobody's.
+func (s *Site) ask(ctx context.Context, kind question, mac app.MAC, owner, m *app.Machine) {
 	at := now().UTC()
-	due, first := s.asked.due(m.ID+string(mac)+string(q), at)
-	if !due {
+	ownerID := ""
+	if owner != nil {
+		ownerID = owner.ID
+	}
+	q := app.NewPortQuestion(string(kind), mac, ownerID, m.ID, at)
+	if !s.asked.due(q.ID, at) {
 		return
 	}
-	wayOut := fmt.Sprintf("see which machine the port is in; if it is %s, confirm the port on its page, and retry", m.Name)
-	data, err := json.Marshal(map[string]any{"mac": mac, "question": q, "wayOut": wayOut})
+	anew, err := s.db.AskPort(ctx, &q)
+	if err != nil {
+		s.log.Error("a question about a port was not put down", "mac", mac, "machine", m.ID, "error", err)
+		return
+	}
+	if q.State != app.QuestionOpen {
+		return
+	}
+	if q.Machine = m.Name; owner != nil {
+		q.Owner = owner.Name
+	}
+	for _, about := range []*app.Machine{owner, m} {
+		if about != nil {
+			s.question(q, about.ID, anew)
+		}
+	}
+}
+
+// question tells of an open question on the timeline of one of its machines.
+func (s *Site) question(q app.PortQuestion, machineID string, audit bool) {
+	wayOut := fmt.Sprintf("see which machine the port is in, and answer under Discovered or with bcd port answer %s accept (or refuse); then let it netboot again", q.ID)
+	data, err := json.Marshal(map[string]any{"mac": q.MAC, "question": q.Kind, "id": q.ID, "wayOut": wayOut})
 	if err != nil {
 		data = nil
 	}
-	e := app.Event{Time: at, Kind: "boot.question", Level: "warn", MachineID: m.ID, Actor: "system", Message: what + ": it was sent on to its disk", Data: data}
+	e := app.Event{Time: q.Last, Kind: "boot.question", Level: "warn", MachineID: machineID, Actor: "system", Message: q.Text() + " Until a person answers, what netboots from it boots its disk.", Data: data}
 	s.recorder.Event(e)
-	if first {
+	if audit {
 		s.bus.Emit(e)
 	}
+}
+
+// refused reports whether a person said no to a question about a port that is nobody's.
+func (s *Site) refused(ctx context.Context, kind question, mac app.MAC, m *app.Machine) (bool, error) {
+	q, err := s.db.PortQuestion(ctx, app.NewPortQuestion(string(kind), mac, "", m.ID, now()).ID)
+	if app.CodeOf(err) == app.NotFound {
+		return false, nil
+	}
+	return err == nil && q.State == app.QuestionRefused, err
+}
+
+// askedPorts says that questions about ports wait for a person: what netboots from them boots its disk until then.
+func (s *Site) askedPorts(ctx context.Context) ([]health.Warning, error) {
+	all, err := s.db.ListPortQuestions(ctx)
+	n := 0
+	for _, q := range all {
+		if q.State == app.QuestionOpen {
+			n++
+		}
+	}
+	if n == 0 || err != nil {
+		return nil, err
+	}
+	return []health.Warning{{Code: "port-questions", Level: "warn", Message: fmt.Sprintf("network ports of which a person must say whose they are: %d; until then, what netboots from them boots its disk", n),
+		WayOut: "answer the questions under Discovered, or with bcd port list and bcd port answer"}}, nil
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/agent"
 	"github.com/better-compute/bcd/app/event"
+	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/metal/enroll"
 	"github.com/better-compute/bcd/app/recorder"
 	"github.com/better-compute/bcd/netboot"
 )
@@ -145,5 +147,92 @@ func TestQuestionsAreAskedOnce(t *testing.T) {
 	}
 	if len(asked) != 2 || asked["m-a warn"] != 1 || asked["m-b warn"] != 1 {
 		t.Errorf("asked %v", asked)
+	}
+}
+
+// answer says yes or no to the one open question.
+func answer(t *testing.T, p port67, accept bool) app.PortQuestion {
+	t.Helper()
+	e := enroll.New(&metal.Ports{Machines: p.s.db, Now: now}, enroll.Config{Questions: p.s.db})
+	all, err := e.Questions(t.Context())
+	if err != nil || len(all) == 0 || all[0].State != app.QuestionOpen {
+		t.Fatalf("the questions are %+v, %v", all, err)
+	}
+	q, _, err := e.Answer(t.Context(), "alice", all[0].ID, accept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *q
+}
+
+func (p port67) boots(t *testing.T, mac app.MAC, uuid app.UUID) string {
+	t.Helper()
+	p.s.asked = questions{} // a minute has passed
+	got, err := p.Target(t.Context(), netboot.Client{MACs: []app.MAC{mac}, UUID: uuid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.MachineID + " " + map[netboot.Kind]string{netboot.KindNone: "nothing", netboot.KindDisk: "disk", netboot.KindRamdisk: "ramdisk"}[got.Kind]
+}
+
+// A card of one machine in another: a yes makes it the other's, and what it then boots; a no leaves all as it is and is not
+// asked again; and when the card goes back, that is a question again.
+func TestAMovedCardIsAnswered(t *testing.T) {
+	const port = app.MAC("00:00:5e:00:53:0a")
+	p := netbooting(t)
+	if got := p.boots(t, port, uuidB); got != "m-a disk" {
+		t.Errorf("before an answer it boots %s", got)
+	}
+	answer(t, p, false)
+	if got := p.boots(t, port, uuidB); got != "m-a disk" {
+		t.Errorf("after a no it boots %s", got)
+	}
+	if all, err := p.s.db.ListPortQuestions(t.Context()); err != nil || len(all) != 1 || all[0].State != app.QuestionRefused {
+		t.Errorf("a no was asked again: %+v, %v", all, err)
+	}
+	if w, err := p.s.askedPorts(t.Context()); err != nil || len(w) != 0 {
+		t.Errorf("Health waits for an answer that was given: %+v, %v", w, err)
+	}
+	if got := p.boots(t, port, uuidA); got != "m-a ramdisk" {
+		t.Errorf("the machine itself boots %s", got)
+	}
+
+	p = netbooting(t)
+	p.boots(t, port, uuidB)
+	if w, err := p.s.askedPorts(t.Context()); err != nil || len(w) != 1 || w[0].WayOut == "" {
+		t.Errorf("Health says %+v, %v", w, err)
+	}
+	answer(t, p, true)
+	if got := p.boots(t, port, uuidB); got != "m-b ramdisk" {
+		t.Errorf("after a yes it boots %s", got)
+	}
+	if got := p.boots(t, port, uuidA); got != "m-b disk" {
+		t.Errorf("back in its old machine it boots %s", got)
+	}
+	if q := answer(t, p, true); q.OwnerID != "m-b" || q.MachineID != "m-a" {
+		t.Errorf("asked %+v", q)
+	}
+	p.boots(t, port, uuidB)
+	if q := answer(t, p, true); q.OwnerID != "m-a" || q.MachineID != "m-b" {
+		t.Errorf("the first question, again: %+v", q)
+	}
+}
+
+// A port that is nobody's, with a machine's UUID: after a no it is another machine, which a person may accept.
+func TestANewPortIsAnswered(t *testing.T) {
+	const port = app.MAC("00:00:5e:00:53:1a")
+	for accept, want := range map[bool]string{true: "m-a ramdisk", false: " nothing"} {
+		p := netbooting(t)
+		for range 2 { // the second time it is a proposed one
+			if got := p.boots(t, port, uuidA); got != "m-a disk" {
+				t.Errorf("before an answer it boots %s", got)
+			}
+		}
+		answer(t, p, accept)
+		for range 2 {
+			if got := p.boots(t, port, uuidA); got != want {
+				t.Errorf("answered %v, it boots %s, want %s", accept, got, want)
+			}
+		}
 	}
 }

@@ -111,6 +111,52 @@ func (s *service) ConfirmMAC(ctx context.Context, actor, machineID string, mac a
 	return m, err
 }
 
+// PortQuestions lists what only a person can say of ports.
+func (s *service) PortQuestions(ctx context.Context) ([]app.PortQuestion, error) {
+	return s.enroll.Questions(ctx)
+}
+
+// AnswerPort settles a question about a port. Both machines' trails tell of it, once.
+func (s *service) AnswerPort(ctx context.Context, actor, id string, accept bool) (*app.PortQuestion, error) {
+	q, first, err := s.enroll.Answer(ctx, actor, id, accept)
+	if err != nil || !first {
+		return q, err
+	}
+	what, kind := fmt.Sprintf("port %s is not one of %s", q.MAC, q.Machine), "machine.mac-refused"
+	switch {
+	case accept && q.OwnerID != "":
+		what, kind = fmt.Sprintf("port %s was moved from %s to %s", q.MAC, q.Owner, q.Machine), "machine.mac"
+	case accept:
+		what, kind = fmt.Sprintf("port %s is one of %s", q.MAC, q.Machine), "machine.mac"
+	case q.OwnerID != "":
+		what = fmt.Sprintf("port %s was not moved from %s to %s", q.MAC, q.Owner, q.Machine)
+	}
+	for _, id := range []string{q.OwnerID, q.MachineID} {
+		if id != "" {
+			s.say(actor, kind, &app.Machine{ID: id}, "%s", what)
+		}
+	}
+	if accept {
+		if m, err := s.db.Machine(ctx, q.MachineID); err == nil {
+			s.claim(m)
+		}
+	}
+	return q, nil
+}
+
+// ForgetPortQuestion takes an answer back.
+func (s *service) ForgetPortQuestion(ctx context.Context, actor, id string) error {
+	q, err := s.enroll.Question(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := s.enroll.ForgetQuestion(ctx, id); err != nil {
+		return err
+	}
+	s.say(actor, "machine.mac-forgotten", &app.Machine{ID: q.MachineID}, "the question about port %s, %s, was forgotten", q.MAC, q.State)
+	return nil
+}
+
 // Do runs a verb on each machine. The starts of a batch that turns power on are spread out.
 func (s *service) Do(ctx context.Context, actor string, v api.Verb, ids []string, o api.VerbOptions) ([]api.VerbResult, error) {
 	f, ok := s.verbs()[v]

@@ -120,6 +120,13 @@ type Service interface {
 	Do(ctx context.Context, actor string, v Verb, ids []string, o VerbOptions) ([]VerbResult, error)
 	AcceptDiscovery(ctx context.Context, actor string, mac app.MAC, in AcceptInput) (*app.Machine, error)
 	ConfirmMAC(ctx context.Context, actor, machineID string, mac app.MAC) (*app.Machine, error)
+	// PortQuestions lists what only a person can say of ports that were seen, the open ones first.
+	PortQuestions(ctx context.Context) ([]app.PortQuestion, error)
+	// AnswerPort accepts that the port is the machine's that it was seen in, or refuses that; another answer than was given
+	// is a Conflict.
+	AnswerPort(ctx context.Context, actor, id string, accept bool) (*app.PortQuestion, error)
+	// ForgetPortQuestion takes an answer back: the question is asked again when the port is seen again.
+	ForgetPortQuestion(ctx context.Context, actor, id string) error
 	// Query asks a machine's BMC by an operation that only looks, such as "bios.getSettings".
 	Query(ctx context.Context, actor string, m *app.Machine, operation string) (json.RawMessage, error)
 }

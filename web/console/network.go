@@ -18,6 +18,7 @@ func networkPages() []Page {
 		post("/network/subnets/{id}/mode", subnetMode), post("/network/subnets/{id}/rivals", seekRivals), post("/network/subnets/{id}/delete", deleteSubnet),
 		post("/network/subnets/{id}/reservations", reserve), post("/network/subnets/{id}/reservations/{mac}/delete", unreserve), post("/network/leases/delete", deleteLease),
 		get("/discovered", discovered), get("/discovered/{mac}", acceptForm), post("/discovered/{mac}/accept", accept), post("/discovered/{mac}/delete", forget),
+		post("/ports/{id}/answer", answerPort), post("/ports/{id}/forget", forgetPort),
 	}
 }
 
@@ -175,7 +176,33 @@ func discovered(c *Console, q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.show("Discovered", "/discovered", func(p views.Page) templ.Component { return views.Discovered(p, l.Items, c.api.Now()) })
+	ports, err := ask[api.List[api.PortQuestion]](q, "ports.list", nil)
+	if err != nil {
+		return err
+	}
+	d := views.DiscoveredData{Found: l.Items, Ports: ports.Items, Now: c.api.Now()}
+	return q.show("Discovered", "/discovered", func(p views.Page) templ.Component { return views.Discovered(p, d) })
+}
+
+// answerPort answers a question about a port, from the page of what was discovered.
+func answerPort(c *Console, q *request) error {
+	a, err := ask[*api.PortQuestion](q, "ports.answer", api.AnswerInput{Answer: q.form.Get("answer")})
+	if err != nil {
+		q.refuse(err)
+		return discovered(c, q)
+	}
+	if a.State == app.QuestionAccepted {
+		return q.done("/machines/"+a.MachineID, "Port "+string(a.MAC)+" is one of "+a.Machine+" now.")
+	}
+	return q.done("/discovered", "It stays as it is, and is not asked again while nothing changes.")
+}
+
+func forgetPort(c *Console, q *request) error {
+	if _, err := ask[any](q, "ports.forget", nil); err != nil {
+		q.refuse(err)
+		return discovered(c, q)
+	}
+	return q.done("/discovered", "Forgotten: it is asked again when the port is seen again.")
 }
 
 func acceptForm(c *Console, q *request) error {

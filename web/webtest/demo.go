@@ -47,6 +47,13 @@ func Demo(x *Site, wire string) {
 	for _, m := range demoMachines(now, wire) {
 		must(x.Store.CreateMachine(ctx, &m))
 	}
+	for _, q := range []app.PortQuestion{
+		app.NewPortQuestion(app.PortMoved, "00:00:5e:00:53:04", "m-4", "m-5", now),
+		app.NewPortQuestion(app.PortNew, "00:00:5e:00:53:13", "", "m-3", now.Add(-time.Hour)),
+	} {
+		_, err := x.Store.AskPort(ctx, &q)
+		must(err)
+	}
 	demoBindings(x, must, now, wire)
 	inv, err := json.Marshal(demoInventory(now, wire))
 	must(err)

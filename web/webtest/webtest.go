@@ -38,6 +38,7 @@ type Store interface {
 	app.SecretStore
 	app.ApprovalStore
 	app.BMCOperationStore
+	app.PortQuestionStore
 }
 
 // Password is the password of every user that As makes.
@@ -244,6 +245,32 @@ func (s *Service) Query(_ context.Context, actor string, m *app.Machine, operati
 func (s *Service) ConfirmMAC(ctx context.Context, actor, id string, mac app.MAC) (*app.Machine, error) {
 	s.note(Call{What: "confirm-mac", Actor: actor, IDs: []string{id}, In: mac})
 	return s.Store.Machine(ctx, id)
+}
+
+// PortQuestions lists what the store has.
+func (s *Service) PortQuestions(ctx context.Context) ([]app.PortQuestion, error) {
+	return s.Store.ListPortQuestions(ctx)
+}
+
+// AnswerPort marks the question.
+func (s *Service) AnswerPort(ctx context.Context, actor, id string, accept bool) (*app.PortQuestion, error) {
+	s.note(Call{What: "answer-port", Actor: actor, IDs: []string{id}, In: accept})
+	if s.Err != nil {
+		return nil, s.Err
+	}
+	return s.Store.AnswerPort(ctx, id, func(q *app.PortQuestion, _, _ *app.Machine) error {
+		q.AnsweredBy, q.Answered, q.State = actor, time.Now(), app.QuestionRefused
+		if accept {
+			q.State = app.QuestionAccepted
+		}
+		return nil
+	})
+}
+
+// ForgetPortQuestion forgets.
+func (s *Service) ForgetPortQuestion(ctx context.Context, actor, id string) error {
+	s.note(Call{What: "forget-port", Actor: actor, IDs: []string{id}})
+	return s.Store.DeletePortQuestion(ctx, id)
 }
 
 // Catalog counts what is uploaded.

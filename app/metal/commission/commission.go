@@ -119,13 +119,49 @@ func (v *Verbs) save(ctx context.Context, s workflow.StepContext) (any, error) {
 	if err := v.p.Machines.SetInventory(ctx, id, raw); err != nil {
 		return nil, err
 	}
+	owners, err := v.others(ctx, id, &inv)
+	if err != nil {
+		return nil, err
+	}
 	m, err := v.p.Machines.UpdateMachine(ctx, id, func(m *app.Machine) error { return Apply(m, &inv) })
 	if err != nil {
 		return nil, err
 	}
+	for mac, owner := range owners {
+		s.Log("port %s is known as one of %s: it stays there until a person says that it was moved here", mac, owner.Name)
+		if v.p.AskPort != nil {
+			v.p.AskPort(ctx, mac, owner, m)
+		}
+	}
 	s.Log("inventory: %d CPUs, %d bytes of memory, %d disks, %d network ports", m.Summary.CPUs, m.Summary.MemoryBytes, m.Summary.Disks, len(m.NICs))
 	return map[string]any{"partial": inv.Partial}, nil
 }
+
+// others takes the ports that are other machines' out of an inventory, and gives their owners. A card that was moved is a
+// person's to say; until then the machine is commissioned without it.
+func (v *Verbs) others(ctx context.Context, id string, inv *agentv1.Inventory) (map[app.MAC]*app.Machine, error) {
+	owners := map[app.MAC]*app.Machine{}
+	var own []agentv1.NIC
+	for _, n := range inv.NICs {
+		mac, err := app.ParseMAC(n.MAC)
+		if err != nil || n.BMCUSB || n.Virtual || len(own) >= maxInventoryNICs {
+			continue // identifies nothing
+		}
+		switch owner, err := v.p.Machines.MachineByMAC(ctx, mac); {
+		case err == nil && owner.ID != id:
+			owners[mac] = owner
+		case err == nil || app.CodeOf(err) == app.NotFound:
+			own = append(own, n)
+		default:
+			return nil, err
+		}
+	}
+	inv.NICs = own
+	return owners, nil
+}
+
+// maxInventoryNICs bounds the ports of an inventory that are looked up.
+const maxInventoryNICs = 4 * metal.MaxNICs
 
 // Apply writes what an inventory says onto a machine. Every string in it is firmware's and is cut to size; a UUID that
 // contradicts a known one is an error, because it means another machine answered.

@@ -19,7 +19,8 @@ const probeTime = time.Minute
 
 // Config is what enrolment needs beyond the shared ports.
 type Config struct {
-	Network app.NetworkStore
+	Network   app.NetworkStore
+	Questions app.PortQuestionStore
 	// Seal keeps a credential and gives its reference; Forget removes one that Seal made.
 	Seal   func(ctx context.Context, name string, c Credentials) (ref string, err error)
 	Forget func(ctx context.Context, ref string) error
@@ -204,7 +205,13 @@ func (v *Verbs) Accept(ctx context.Context, mac app.MAC, in Input) (*app.Machine
 		}
 		in.MACs = append(in.MACs, d.MAC)
 		if in.UUID == "" {
-			in.UUID = d.UUID
+			twin, err := v.refusedTwin(ctx, d.MAC, d.UUID)
+			if err != nil {
+				return nil, err
+			}
+			if !twin { // else its UUID is another's too, and identifies neither
+				in.UUID = d.UUID
+			}
 		}
 		if in.Firmware == "" {
 			in.Firmware = firmware(d.Arch)

@@ -40,7 +40,7 @@ func newDesk(t *testing.T) *desk {
 	t.Cleanup(func() { _ = db.Close() })
 	d := &desk{db: db, sealed: map[string]enroll.Credentials{}, card: driver.Card{SPKI: "ab", ProductUUID: uuid, Serial: "S1", Vendor: "Example"}}
 	d.Verbs = enroll.New(&metal.Ports{Machines: db, Now: func() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }}, enroll.Config{
-		Network: db,
+		Network: db, Questions: db,
 		Seal: func(_ context.Context, name string, c enroll.Credentials) (string, error) {
 			d.sealed["secret:"+name] = c
 			return "secret:" + name, nil

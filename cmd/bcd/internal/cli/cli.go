@@ -22,8 +22,8 @@ var nouns = map[string]string{
 	"machine": "Machines: enroll, commission, deploy, release.", "discovery": "Machines that netbooted and nobody enrolled.",
 	"image": "Operating-system images.", "workflow": "What is being done to machines.", "event": "What happened.",
 	"subnet": "Networks the appliance answers on.", "lease": "Addresses given out.", "driver": "Registered drivers.", "plugin": "Driver plugins, each in a process of its own.",
-	"approval": "Batches that wait for a second operator.",
-	"profile":  "Hardware profiles.", "pool": "Pools of machines.", "secret": "Sealed secrets.", "user": "People.", "token": "API tokens.",
+	"approval": "Batches that wait for a second operator.", "port": "Questions about network ports that only a person can answer.",
+	"profile": "Hardware profiles.", "pool": "Pools of machines.", "secret": "Sealed secrets.", "user": "People.", "token": "API tokens.",
 	"health": "What is not as it should be.", "settings": "Settings of the site.", "session": "Who you are.", "version": "Version of the appliance.",
 }
 

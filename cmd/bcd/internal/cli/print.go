@@ -23,6 +23,7 @@ var columns = map[string][]string{
 	"driver":    {"id", "version", "runsOn", "kinds", "active", "source", "down"},
 	"plugin":    {"time", "level", "name", "state", "version", "pid", "uid", "memoryBytes", "restarts", "reason", "message"},
 	"profile":   {"name", "description"}, "pool": {"name", "policy.hardwareProfile", "description"},
+	"port":     {"id", "state", "text", "last", "answeredBy"},
 	"approval": {"id", "operation", "state", "actor", "created", "expires", "decidedBy"},
 	"secret":   {"name", "updated"}, "user": {"name", "role", "disabled", "lastSeen"}, "token": {"id", "name", "expires", "lastUsed"},
 	"health": {"level", "code", "message", "wayOut"},
