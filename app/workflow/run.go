@@ -91,7 +91,8 @@ func (r *run) turn() error {
 	case w.Cursor >= len(w.Steps):
 		return r.finish(Done)
 	}
-	if _, ok := r.e.verb(w.Verb, w.Version); !ok {
+	verb, ok := r.e.verb(w.Verb, w.Version)
+	if !ok {
 		return r.interrupt(app.Errorf(app.Interrupted, "unknown-definition",
 			"%s was started as version %d, which this build does not know", w.Verb, w.Version).
 			Do("abort it and start %s again, or run the bcd that started it", w.Verb))
@@ -102,6 +103,9 @@ func (r *run) turn() error {
 	case StepFailed:
 		return r.finish(Failed)
 	default:
+		if why := verb.unneeded(&w); why != "" {
+			return r.skip(w.Cursor, why)
+		}
 		return r.step(w.Cursor)
 	}
 }

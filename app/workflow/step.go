@@ -38,6 +38,31 @@ func (r *run) step(i int) error {
 	return r.conclude(a, result, err)
 }
 
+// unneeded says why the step at the cursor need not begin. A verb that cannot tell needs it.
+func (v Verb) unneeded(w *Workflow) (why string) {
+	if v.Skip == nil || w.Steps[w.Cursor].State != StepWaiting {
+		return ""
+	}
+	if guarded(func() error { why = v.Skip(w, w.Cursor); return nil }) != nil {
+		return ""
+	}
+	return why
+}
+
+// skip journals that a step is not needed.
+func (r *run) skip(i int, why string) error {
+	err := r.save(func(w *Workflow) (int, []Entry, error) {
+		s := &w.Steps[i]
+		if w.State != Running {
+			return 0, nil, errAgain
+		}
+		s.State, s.Ended, s.Error = StepSkipped, r.e.now(), nil
+		s.Progress = &Progress{Phase: "skipped", Message: why, At: s.Ended}
+		return i, []Entry{entry(s, "skip", map[string]string{"reason": why})}, nil
+	})
+	return r.ended(err)
+}
+
 // ended tells the end of the run's context apart: a stop ends the goroutine, an abort makes it look again.
 func (r *run) ended(err error) error {
 	if r.stop.Err() != nil {

@@ -180,6 +180,9 @@ type Verb struct {
 	// needs, a running agent for one. All steps from there on get a new attempt. nil, or a later step: the failed one.
 	// An interrupted workflow, which was not cleaned up, always goes on at its step.
 	RetryFrom func(w *Workflow) int
+	// Skip says why a step that would begin now is not needed, "" when it is. It is a function of the workflow alone, so that
+	// it says the same after a crash. The step is journaled as skipped, with the reason. May be nil.
+	Skip func(w *Workflow, step int) (why string)
 }
 
 // Agents delivers commands to machines' agents. Deliver blocks until the attempt ended; the same key never runs twice on
@@ -243,7 +246,7 @@ type Entry struct {
 	WorkflowID string          `json:"workflowId"`
 	StepID     string          `json:"stepId"`
 	Attempt    int             `json:"attempt"`
-	What       string          `json:"what"` // "intent", "deliver", "redeliver", "check", "result", "error", "interrupted", "retry", "mark-done", "abort", "cleanup", "clock", "end"
+	What       string          `json:"what"` // "intent", "deliver", "redeliver", "check", "result", "error", "interrupted", "retry", "mark-done", "abort", "skip", "cleanup", "clock", "end"
 	Data       json.RawMessage `json:"data,omitempty"`
 }
 
