@@ -207,6 +207,19 @@ func (s *Server) AddressFor(mac app.MAC) (netip.Addr, bool) {
 	return first, first.IsValid()
 }
 
+// Unanswered is our address in the first known subnet that is turned off, for a machine that boots without an answer of ours.
+// It reports false when there is none.
+func (s *Server) Unanswered() (netip.Addr, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subnets {
+		if a, ok := s.ours(sub); ok && !sub.Answers() {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
 // singlePort reports a client of a subnet whose firewall does not follow TFTP to another port.
 func (s *Server) singlePort(client netip.Addr) bool {
 	s.mu.Lock()
@@ -220,6 +233,11 @@ func (s *Server) source(sub app.Subnet) (netip.Addr, bool) {
 	if !sub.Answers() {
 		return netip.Addr{}, false
 	}
+	return s.ours(sub)
+}
+
+// ours is our address for the clients of a subnet, answered or not. mu must be held.
+func (s *Server) ours(sub app.Subnet) (netip.Addr, bool) {
 	if sub.Interface == "" {
 		a := s.route(sub.CIDR.Addr().Next())
 		return a, a.IsValid() && !a.IsLoopback()

@@ -23,6 +23,11 @@ func IPXE(b driver.Boot) driver.Definition {
 	return builtin(IDIPXE, driver.RunsOnSite, "boot", b, []string{"cleanUp", "prepareInstance"}, "netboot")
 }
 
+// VirtualMediaBoot is the driver that boots machines from a CD in their BMC's virtual drive, over what puts it there.
+func VirtualMediaBoot(b driver.Boot) driver.Definition {
+	return builtin(IDVirtualMediaBoot, driver.RunsOnSite, "boot", b, []string{"cleanUp", "prepareInstance"}, "virtual-media-boot")
+}
+
 // ImageStream is the driver that writes images through a machine's ramdisk.
 func ImageStream(d driver.Deploy) driver.Definition {
 	return builtin(IDImageStream, driver.RunsOnRamdisk, "deploy", d, nil, "image-stream")

@@ -56,7 +56,9 @@ func (h *Handle) operate(ctx context.Context, command, kind, operation string, a
 	o := h.o
 	row := &app.BMCOperation{MachineID: h.m.ID, Command: command, Operation: name, Driver: b.driver.ID(), Args: args, Attempt: o.Key, Started: h.r.cfg.Now().UTC()}
 	if h.r.cfg.Journal != nil {
-		if err := h.r.cfg.Journal.BeginBMCOperation(ctx, row, repeatOf(row)); err != nil {
+		repeat := repeatOf(row)
+		row.Args = hideKeys(args)
+		if err := h.r.cfg.Journal.BeginBMCOperation(ctx, row, repeat); err != nil {
 			return nil, fmt.Errorf("journaling %s: %w", name, err)
 		}
 		o.Key = strconv.FormatInt(row.ID, 10)
@@ -85,7 +87,7 @@ func (r *Registry) ended(ctx context.Context, m *app.Machine, row *app.BMCOperat
 	}
 	if r.cfg.Record != nil && row.Command != CommandQuery {
 		workflow, _ := attemptOf(row.Attempt)
-		r.cfg.Record(app.Event{Time: row.Ended, Kind: row.Command, Level: level, MachineID: m.ID, Workflow: workflow, Actor: "system", Message: said, Data: row.Args})
+		r.cfg.Record(app.Event{Time: row.Ended, Kind: row.Command, Level: level, MachineID: m.ID, Workflow: workflow, Actor: "system", Message: said, Data: hideKeys(row.Args)})
 	}
 }
 

@@ -49,8 +49,10 @@ func (p *Ports) CanNetboot(ctx context.Context, m *app.Machine) error {
 	if err := p.Supports(ctx, m, NetbootOperations...); err != nil {
 		return err
 	}
-	_, err := p.SiteAddress(ctx, m)
-	return err
+	if _, err := p.SiteAddress(ctx, m); err != nil || !BootsFromCD(m) {
+		return err
+	}
+	return p.canBootCD(ctx, m)
 }
 
 // Register registers the shared kinds with the engine.
@@ -60,6 +62,7 @@ func (p *Ports) Register() {
 	p.Flows.Register(workflow.Kind{Name: KindPermit, Budget: time.Minute, Run: p.runPermit})
 	p.Flows.Register(workflow.Kind{Name: KindRevoke, Budget: time.Minute, Run: p.runRevoke})
 	p.Flows.Register(workflow.Kind{Name: KindAwaitUp, Budget: AgentUp, Run: p.runAwaitUp})
+	p.registerBootCD()
 	p.Flows.Register(workflow.Kind{Name: KindMediaInsert, Budget: BMCCall, Run: p.runMedia})
 	p.Flows.Register(workflow.Kind{Name: KindMediaEject, Budget: BMCCall, Run: p.runMedia})
 	p.Flows.Register(workflow.Kind{Name: agentv1.KindDriverInvoke, Budget: invokeBudget, Run: p.runInvoke, Prepare: p.prepareInvoke})
@@ -94,9 +97,7 @@ func BootDevice(id, title, device string, persistent bool) workflow.Step {
 // Netboot is the run of steps that ends with a live agent: off, permit, boot device, on, agent, clock.
 func Netboot() []workflow.Step { return netboot(permit{}) }
 
-// NetbootRescue is Netboot into the rescue shell.
-func NetbootRescue(keys []string) []workflow.Step { return netboot(permit{Rescue: true, Keys: keys}) }
-
+// netboot is the run of steps that ends with a live agent: off, permit, boot device, on, agent, clock.
 func netboot(pm permit) []workflow.Step {
 	return []workflow.Step{
 		Power("off", "Power off", "off"),
@@ -261,7 +262,7 @@ func (p *Ports) runAwaitUp(ctx context.Context, s workflow.StepContext) (any, er
 	defer stop()
 	alarm, stopAlarm := p.Flows.Await(ctx, c.MachineID, agent.SignalAlarm)
 	defer stopAlarm()
-	s.Progress(workflow.Progress{Phase: "netboot", Message: "waiting for the machine to netboot and its agent to call"})
+	s.Progress(workflow.Progress{Phase: "netboot", Message: "waiting for the machine to boot the ramdisk and its agent to call"})
 	for {
 		ses, err := p.Agents.LiveAgentSession(ctx, c.MachineID)
 		if err == nil && ses.WorkflowID == c.WorkflowID {
@@ -304,5 +305,5 @@ func (p *Ports) PowerDown(ctx context.Context, s workflow.StepContext) error {
 		return err
 	}
 	p.SawPower(ctx, m.ID, app.PowerOff, "")
-	return nil
+	return p.takeOut(ctx, s)
 }

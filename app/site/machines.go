@@ -34,7 +34,7 @@ func now() time.Time { return time.Now() }
 // registerDrivers makes the built-in drivers known.
 func (s *Site) registerDrivers() error {
 	var errs []error
-	for _, def := range []driver.Definition{s.redfish.Definition(), drivers.IPXE(permits{s}), drivers.ImageStream(inRamdisk{}), drivers.Ramdisk(inRamdisk{})} {
+	for _, def := range []driver.Definition{s.redfish.Definition(), drivers.IPXE(permits{s}), drivers.VirtualMediaBoot(cdBoots{s}), drivers.ImageStream(inRamdisk{}), drivers.Ramdisk(inRamdisk{})} {
 		d, err := driver.Define(def)
 		if err == nil {
 			err = s.registry.Register(d, "")
@@ -106,13 +106,13 @@ func (s *Site) wireMachines(context.Context) error {
 		Supports: func(_ context.Context, m *app.Machine, operations ...string) error {
 			return s.registry.Check(m, operations...)
 		},
-		SiteAddress: func(_ context.Context, m *app.Machine) (string, error) {
-			a, err := s.address(m)
+		SiteAddress: func(ctx context.Context, m *app.Machine) (string, error) {
+			a, err := s.addressForRamdisk(ctx, m)
 			return a.String(), err
 		},
 		AskPort: func(ctx context.Context, mac app.MAC, owner, m *app.Machine) { s.ask(ctx, movedPort, mac, owner, m) },
 	}
-	s.ports.Verdict = s.verdict
+	s.ports.Verdict, s.ports.CD = s.verdict, bootCDs{s}
 	s.ports.Register()
 	s.service = &service{
 		ports: s.ports, db: s.db, flows: s.engine, record: s.emit, claim: s.claim, untold: s.untold, now: now, probe: s.probe, halt: s.halt, forget: s.forget,

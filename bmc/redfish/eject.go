@@ -82,9 +82,9 @@ func (m media) eject(ctx *driver.Context, c *conn, d drive, e ejection) (*respon
 	return m.patch(ctx, c, d.document, e.patch)
 }
 
-func (m media) awaitEmpty(ctx *driver.Context, c *conn, path string) error {
+func (m media) awaitEmpty(ctx *driver.Context, c *conn, at string) error {
 	for range mediaReads {
-		d, err := c.drive(ctx, path)
+		d, err := c.drive(ctx, at)
 		if err == nil && !d.full() {
 			return nil
 		}

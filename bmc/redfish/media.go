@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 
 	"github.com/better-compute/bcd/plugins/driver"
@@ -26,7 +27,7 @@ func (m media) Insert(ctx *driver.Context, iso string) error {
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" || len(iso) > mediaLimit {
 		return driver.Errorf(driver.CodeInvalidArgs, "the image must be an http or https address of at most %d characters without a user name", mediaLimit)
 	}
-	return m.use(ctx, writeLimit, func(ctx *driver.Context, c *conn) error {
+	err = m.use(ctx, writeLimit, func(ctx *driver.Context, c *conn) error {
 		all, err := c.cdDrives(ctx, iso)
 		if err != nil {
 			return err
@@ -46,6 +47,21 @@ func (m media) Insert(ctx *driver.Context, iso string) error {
 		}
 		return refused
 	})
+	if err != nil {
+		e := driver.AsError(err)
+		e.Message = strings.ReplaceAll(e.Message, iso, imageName(iso))
+		return e
+	}
+	return nil
+}
+
+// imageName is an image's address as errors and logs show it: the path may hold what opens it.
+func imageName(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return clip(path.Base(address), 80)
+	}
+	return clip(u.Scheme+"://"+u.Host+"/.../"+path.Base(u.Path), 120)
 }
 
 // nextDrive reports whether another drive may take what this one refused: Cisco UCS has drives for its console alone, which
@@ -91,7 +107,7 @@ func (m media) insertInto(ctx *driver.Context, c *conn, d drive, iso string) err
 	case d.holds(iso):
 		return nil
 	case d.byConsole():
-		return driver.Errorf(driver.CodeBusy, "a remote console holds the virtual drive %s with %q; close it there", d.id, clip(d.image(), 80)).Again()
+		return driver.Errorf(driver.CodeBusy, "a remote console holds the virtual drive %s with %q; close it there", d.id, imageName(d.image())).Again()
 	case d.full():
 		if err := m.empty(ctx, c, d); err != nil {
 			return err
@@ -112,10 +128,10 @@ func (m media) insertInto(ctx *driver.Context, c *conn, d drive, iso string) err
 }
 
 // fill tries the forms of one drive until the image shows. again says that the same may work in a moment.
-func (m media) fill(ctx *driver.Context, c *conn, path, iso string) (again bool, err error) {
+func (m media) fill(ctx *driver.Context, c *conn, at, iso string) (again bool, err error) {
 	var refused error
 	for _, form := range []func(*driver.Context, *conn, drive, string) (*response, error){m.byAction, m.byImage, m.byInserted} {
-		d, err := c.drive(ctx, path)
+		d, err := c.drive(ctx, at)
 		if err != nil {
 			return false, err
 		}
@@ -136,14 +152,14 @@ func (m media) fill(ctx *driver.Context, c *conn, path, iso string) (again bool,
 			if refused = f.err("inserting the image into its virtual CD"); !f.otherForm() {
 				return f.passing() || f.status >= http.StatusInternalServerError, refused
 			}
-			m.log.Info("BMC refused a form of inserting an image", "bmc", c.target.origin, "drive", d.id, "answer", f.text())
+			m.log.Info("BMC refused a form of inserting an image", "bmc", c.target.origin, "drive", d.id, "answer", strings.ReplaceAll(f.text(), iso, imageName(iso)))
 			continue
 		default:
 			if err := m.follow(ctx, c, r, "inserting the image"); err != nil {
 				return false, err
 			}
 		}
-		return false, m.awaitFull(ctx, c, path, iso)
+		return false, m.awaitFull(ctx, c, at, iso)
 	}
 	if refused == nil {
 		refused = driver.Errorf(driver.CodeUnsupported, "the BMC offers no way to put an image into its virtual drive")
@@ -161,12 +177,12 @@ func (f fault) otherForm() bool {
 }
 
 // drive reads one drive anew.
-func (c *conn) drive(ctx context.Context, path string) (drive, error) {
-	d, err := c.get(ctx, path)
+func (c *conn) drive(ctx context.Context, at string) (drive, error) {
+	d, err := c.get(ctx, at)
 	if err != nil {
 		return drive{}, err
 	}
-	return drive{d, clip(firstOf(d.text("Id"), path), 80), short(d.texts("MediaTypes"))}, nil
+	return drive{d, clip(firstOf(d.text("Id"), at), 80), short(d.texts("MediaTypes"))}, nil
 }
 
 // byAction posts InsertMedia with nothing but the image, and adds what the BMC then says it misses: Supermicro X11 and X12
@@ -274,11 +290,11 @@ func adapt(body map[string]any, f fault, iso string) bool {
 }
 
 // awaitFull reads until the drive shows the image.
-func (m media) awaitFull(ctx *driver.Context, c *conn, path, iso string) error {
+func (m media) awaitFull(ctx *driver.Context, c *conn, at, iso string) error {
 	var d drive
 	var err error
 	for range mediaReads {
-		if d, err = c.drive(ctx, path); err == nil && d.shows(iso) {
+		if d, err = c.drive(ctx, at); err == nil && d.shows(iso) {
 			return nil
 		}
 		if err != nil && !driver.AsError(err).Retryable {
@@ -297,7 +313,7 @@ func (m media) awaitFull(ctx *driver.Context, c *conn, path, iso string) error {
 	}
 	why := d.failed()
 	if why == "" {
-		why = "it shows image \"" + clip(d.image(), 120) + "\", inserted " + firstOf(d.text("Inserted"), "nothing")
+		why = "it shows image \"" + imageName(d.image()) + "\", inserted " + firstOf(d.text("Inserted"), "nothing")
 	}
 	return driver.Errorf(driver.CodeNotApplied, "the BMC accepted the image and did not insert it: %s; check that the BMC's network reaches the address of the image", why).Again()
 }

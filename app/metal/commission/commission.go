@@ -95,7 +95,7 @@ func (v *Verbs) plan(ctx context.Context, m *app.Machine, only []string) ([]work
 	if err != nil {
 		return nil, err
 	}
-	steps := slices.Concat(before, metal.Netboot())
+	steps := slices.Concat(before, v.p.Ramdisk(m))
 	steps = append(steps,
 		metal.OnAgent("inventory", "Take the inventory", agentv1.KindInventory, nil),
 		workflow.Step{ID: "save", Title: "Store the inventory", Kind: kindSave, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true})

@@ -82,7 +82,7 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (
 		return nil, err
 	}
 	steps := append([]workflow.Step{{ID: stepRemember, Title: "Read the power", Kind: kindRemember, On: workflow.OnSite, Lane: workflow.LaneBMC, RetrySafe: true}},
-		metal.NetbootRescue(o.AuthorizedKeys)...)
+		v.p.RamdiskRescue(m, o.AuthorizedKeys)...)
 	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: steps, Input: o})
 }
 
