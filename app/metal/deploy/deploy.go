@@ -251,7 +251,16 @@ func checkSpec(spec *app.DeploySpec, m *app.Machine) error {
 // steps is the workflow for a plan: a hardware profile's own steps stand before the disk is touched, and after the system
 // on it is configured.
 func (v *Verbs) steps(m *app.Machine, pl plan, img *app.Image, own ownSteps) []workflow.Step {
-	write := metal.OnAgent("write", "Write and read back "+img.Name, agentv1.KindWrite, v.order(img, pl.Target, pl.Spec.WipeOthers, pl.Seeds))
+	var uuids []string
+	for _, p := range img.Layout.Partitions {
+		if p.FSUUID != "" {
+			uuids = append(uuids, p.FSUUID)
+		}
+	}
+	write := metal.OnAgent("write", "Write and read back "+img.Name, agentv1.KindWrite, agentv1.Write{
+		Disk: pl.Target, ImageID: img.ID, IndexURL: v.cfg.IndexPath(img), IndexSHA256: img.Index, RawBytes: img.RawBytes,
+		SectorSize: img.Layout.SectorSize, FSUUIDs: uuids, WipeOthers: pl.Spec.WipeOthers, Seeds: pl.Seeds,
+	})
 	write.RetrySafe, write.Destructive, write.Rewrites = false, true, true
 	write.Stall = app.Duration(metal.WriteStall)
 	steps := append(append(v.p.Ramdisk(m), own.before...),
