@@ -24,6 +24,19 @@ var attrPrefixes = []struct {
 	{"system.posix_acl_access", 2}, {"system.posix_acl_default", 3}, {"security.", 6}, {"trusted.", 4}, {"system.", 7}, {"user.", 1},
 }
 
+// Representable reports whether an extended attribute of this name has a place in the format, and a use in a root file
+// system.
+func Representable(name string) bool {
+	a, ok := splitAttr(name, nil)
+	return ok && a.index != 7
+}
+
+// CheckAttributes reports whether an inode's extended attributes can be kept.
+func CheckAttributes(i *Inode) error {
+	_, err := i.inlineAttrs()
+	return err
+}
+
 // attr is an extended attribute as it is stored.
 type attr struct {
 	index byte
