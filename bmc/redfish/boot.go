@@ -24,6 +24,7 @@ type management struct{ *operations }
 // bootFacts is what decides how a boot override is written.
 type bootFacts struct {
 	maker         string   // lower case
+	http          bool     // the operator wants UEFI HTTP Boot where the network is booted
 	targets       []string // allowed values; nil: the BMC does not say
 	enabledValues []string
 	modes         []string
@@ -65,6 +66,7 @@ func (m management) SetBootDevice(ctx *driver.Context, device driver.BootDevice,
 			return err
 		}
 		facts := bootFactsOf(strings.ToLower(c.makerOf(sys)), sys, settings)
+		facts.http = m.http
 		wish, err := wishFor(facts, device, options)
 		if err != nil {
 			return err
@@ -108,9 +110,12 @@ func bootFactsOf(maker string, sys, settings *document) bootFacts {
 }
 
 // bootWords are the names BMCs use for a device, best first. Supermicro calls the virtual CD UsbCd on most boards.
-func bootWords(device driver.BootDevice) []string {
+func bootWords(device driver.BootDevice, http bool) []string {
 	switch device {
 	case driver.BootPXE:
+		if http {
+			return []string{string(schemas.UefiHTTPBootSource)}
+		}
 		return []string{string(schemas.PxeBootSource)}
 	case driver.BootDisk:
 		return []string{string(schemas.HddBootSource)}
@@ -126,7 +131,7 @@ func bootWords(device driver.BootDevice) []string {
 
 // wishFor turns a request into Redfish's words, or says why this BMC cannot do it.
 func wishFor(f bootFacts, device driver.BootDevice, o driver.BootOptions) (bootWish, error) {
-	words := bootWords(device)
+	words := bootWords(device, f.http)
 	if words == nil {
 		return bootWish{}, driver.Errorf(driver.CodeInvalidArgs, "the boot device must be pxe, disk, cdrom, bios or none, not %q", clip(string(device), 40))
 	}
@@ -135,9 +140,13 @@ func wishFor(f bootFacts, device driver.BootDevice, o driver.BootOptions) (bootW
 		w.target = string(schemas.CdBootSource)
 	}
 	if f.targets != nil && device != driver.BootNone {
+		place := string(device)
+		if f.http && device == driver.BootPXE {
+			place = "the network by UEFI HTTP Boot"
+		}
 		i := slices.IndexFunc(words, func(s string) bool { return slices.Contains(f.targets, s) })
 		if i < 0 {
-			return bootWish{}, driver.Errorf(driver.CodeUnsupported, "the BMC cannot boot from %s; it offers %s", device, clip(strings.Join(f.targets, ", "), 200))
+			return bootWish{}, driver.Errorf(driver.CodeUnsupported, "the BMC cannot boot from %s; it offers %s", place, clip(strings.Join(f.targets, ", "), 200))
 		}
 		w.target = words[i]
 	}
@@ -157,6 +166,13 @@ func wishFor(f bootFacts, device driver.BootDevice, o driver.BootOptions) (bootW
 
 // modeFor adds the boot mode that was asked for.
 func modeFor(f bootFacts, o driver.BootOptions, w *bootWish) error {
+	if w.target == string(schemas.UefiHTTPBootSource) && (o.UEFI == nil || !*o.UEFI) {
+		if o.UEFI != nil {
+			return driver.Errorf(driver.CodeUnsupported, "a machine that boots as BIOS has no UEFI HTTP Boot; take networkBoot out of the BMC's options, or set the machine's firmware to UEFI")
+		}
+		uefi := true
+		o.UEFI = &uefi
+	}
 	if o.UEFI == nil {
 		return nil
 	}

@@ -66,6 +66,12 @@ bare Target:None`},
 changed Enabled:Disabled
 full Enabled:Disabled,Target:None
 bare Target:None`},
+		"HTTP boot: the mode is UEFI, said or not": {with(func(f *bootFacts) { f.http = true; f.mode = "Legacy"; f.targets = []string{"None", "Pxe", "UefiHttp"} }), driver.BootPXE, driver.BootOptions{}, `
+changed Enabled:Once,Mode:UEFI,Target:UefiHttp
+bare Enabled:Once,Target:UefiHttp`},
+		"HTTP boot is for the network only": {with(func(f *bootFacts) { f.http = true }), driver.BootDisk, driver.BootOptions{}, `
+changed Enabled:Once,Target:Hdd
+full Enabled:Once,Mode:UEFI,Target:Hdd`},
 		"no list of targets": {bootFacts{}, driver.BootCDROM, driver.BootOptions{}, `
 changed Enabled:Once,Target:Cd`},
 	} {
@@ -82,7 +88,7 @@ changed Enabled:Once,Target:Cd`},
 }
 
 func TestWishRefusals(t *testing.T) {
-	yes := true
+	yes, no := true, false
 	for name, c := range map[string]struct {
 		facts  bootFacts
 		device driver.BootDevice
@@ -92,6 +98,8 @@ func TestWishRefusals(t *testing.T) {
 		"no such device":       {bootFacts{}, "moon", driver.BootOptions{}, driver.CodeInvalidArgs},
 		"target not offered":   {bootFacts{targets: []string{"None", "Pxe"}}, driver.BootBIOS, driver.BootOptions{}, driver.CodeUnsupported},
 		"Lenovo: not for good": {bootFacts{enabledValues: []string{"Once", "Disabled"}}, driver.BootPXE, driver.BootOptions{Persistent: true}, driver.CodeUnsupported},
+		"no HTTP boot":         {bootFacts{http: true, targets: []string{"None", "Pxe"}}, driver.BootPXE, driver.BootOptions{}, driver.CodeUnsupported},
+		"HTTP boot of a BIOS":  {bootFacts{http: true}, driver.BootPXE, driver.BootOptions{UEFI: &no}, driver.CodeUnsupported},
 		"legacy only":          {bootFacts{modes: []string{"Legacy"}}, driver.BootPXE, driver.BootOptions{UEFI: &yes}, driver.CodeUnsupported},
 	} {
 		_, err := wishFor(c.facts, c.device, c.o)

@@ -77,7 +77,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// schema is the configuration: no options, so that a misspelt one is found.
+// schema is the configuration. What it does not name is refused, so that a misspelt option is found.
 const schema = `{
   "$schema": "https://json-schema.org/draft/2020-12/schema",
   "type": "object",
@@ -85,7 +85,14 @@ const schema = `{
   "additionalProperties": false,
   "properties": {
     "address": {"type": "string", "minLength": 1, "maxLength": 512, "description": "HOST, HOST:PORT or https://HOST/redfish/v1/Systems/ID"},
-    "tlsSpkiSha256": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$", "description": "SHA-256 of the BMC key, in hex"}
+    "tlsSpkiSha256": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$", "description": "SHA-256 of the BMC key, in hex"},
+    "options": {
+      "type": "object",
+      "additionalProperties": false,
+      "properties": {
+        "networkBoot": {"enum": ["pxe", "http"], "description": "how the machine boots from the network: by PXE (default) or by UEFI HTTP Boot"}
+      }
+    }
   }
 }`
 
@@ -93,6 +100,9 @@ const schema = `{
 type bmcConfig struct {
 	Address string `json:"address"`
 	SPKI    string `json:"tlsSpkiSha256"`
+	Options struct {
+		NetworkBoot string `json:"networkBoot"`
+	} `json:"options"`
 }
 
 // Definition declares the driver over these sessions.
@@ -144,6 +154,7 @@ type operations struct {
 	*Driver
 	target target
 	pin    string
+	http   bool // the network is booted by UEFI HTTP Boot
 }
 
 func (d *Driver) operations(config json.RawMessage) (*operations, error) {
@@ -155,7 +166,7 @@ func (d *Driver) operations(config json.RawMessage) (*operations, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &operations{Driver: d, target: t, pin: cfg.SPKI}, nil
+	return &operations{Driver: d, target: t, pin: cfg.SPKI, http: cfg.Options.NetworkBoot == "http"}, nil
 }
 
 // newConn makes a connection to the BMC; first lets it take the first key it sees for the pinned one.

@@ -46,6 +46,10 @@ func arguments(cfg Config, boot Boot, vars string) []string {
 	if d := cfg.Direct; d != nil {
 		a = append(a, "-kernel", d.Kernel, "-initrd", d.Initrd, "-append", d.Cmdline)
 	}
+	if boot.Target == UefiHTTP {
+		// OVMF then makes boot options for HTTP alone.
+		a = append(a, "-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n", "-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n")
+	}
 	index := bootIndexes(cfg, boot)
 	a = append(a, diskArguments(cfg.Disks, index[Hdd])...)
 	a = append(a, mediaArguments(boot, index)...)
@@ -56,7 +60,10 @@ func arguments(cfg Config, boot Boot, vars string) []string {
 // virtual media after it.
 func bootIndexes(cfg Config, boot Boot) map[Target]int {
 	order := []Target{boot.Target, Hdd, Pxe, Cd, Usb}
-	if cfg.DefaultBoot == Pxe {
+	if boot.Target == UefiHTTP {
+		order[0] = Pxe // the same ports
+	}
+	if cfg.DefaultBoot != Hdd {
 		order[1], order[2] = Pxe, Hdd
 	}
 	count := map[Target]int{Hdd: len(cfg.Disks), Pxe: len(cfg.NICs), Cd: 1, Usb: 1}

@@ -30,6 +30,9 @@ func TestArguments(t *testing.T) {
 		{"network first, UEFI", Boot{Firmware: "uefi", Target: Pxe}, []string{
 			"mac=00:00:5e:00:53:01,bootindex=1,romfile=", "mac=00:00:5e:00:53:02,bootindex=2", "nvme,drive=disk0,bootindex=3", "if=pflash,format=raw,unit=1,file=/vars,,1.fd",
 		}, []string{"mac=00:00:5e:00:53:02,bootindex=2,romfile="}},
+		{"network by HTTP", Boot{Firmware: "uefi", Target: UefiHTTP}, []string{
+			"mac=00:00:5e:00:53:01,bootindex=1,romfile=", "nvme,drive=disk0,bootindex=3", "name=opt/org.tianocore/IPv4PXESupport,string=n", "name=opt/org.tianocore/IPv6PXESupport,string=n",
+		}, nil},
 	} {
 		line := strings.Join(arguments(cfg, tc.boot, "/vars,1.fd"), " ") + " "
 		for _, w := range tc.want {

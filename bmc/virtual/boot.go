@@ -16,6 +16,7 @@ const (
 	Hdd      Target = "Hdd"
 	Cd       Target = "Cd"
 	Usb      Target = "Usb"
+	UefiHTTP Target = "UefiHttp" // the network by HTTP and not by PXE
 )
 
 // Enabled is a Redfish BootSourceOverrideEnabled.
@@ -38,7 +39,7 @@ const (
 )
 
 var (
-	targets  = []Target{NoTarget, Pxe, Hdd, Cd, Usb}
+	targets  = []Target{NoTarget, Pxe, Hdd, Cd, Usb, UefiHTTP}
 	enablers = []Enabled{Disabled, Once, Continuous}
 	modes    = []Mode{Legacy, UEFI}
 )
@@ -82,7 +83,7 @@ func (o Override) consumed() Override {
 	return o
 }
 
-// valid reports whether every member has a value this BMC offers.
+// valid reports whether every member has a value this BMC offers, and the mode knows the target.
 func (o Override) valid() bool {
-	return slices.Contains(targets, o.Target) && slices.Contains(enablers, o.Enabled) && slices.Contains(modes, o.Mode)
+	return (o.Target != UefiHTTP || o.Mode == UEFI) && slices.Contains(targets, o.Target) && slices.Contains(enablers, o.Enabled) && slices.Contains(modes, o.Mode)
 }

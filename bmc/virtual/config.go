@@ -45,7 +45,7 @@ type Config struct {
 	Listen   string // address of the Redfish service, default "127.0.0.1:0"
 
 	Direct      *Direct       // boots this kernel on each power-on, past any boot order; nil for a machine like others
-	DefaultBoot Target        // what boots first without an override: Hdd (default) or Pxe
+	DefaultBoot Target        // what boots first without an override: Hdd (default), Pxe or UefiHTTP
 	Grace       time.Duration // how long PowerState says PoweringOff after an ACPI power key; default 1 minute
 
 	// MediaRoots vouch for https servers of virtual media where VerifyCertificate is on; nil: none can be verified.
@@ -170,8 +170,8 @@ func (c Config) validSize() error {
 	if c.Firmware != app.FirmwareBIOS && c.Firmware != app.FirmwareUEFI {
 		errs = append(errs, app.Invalid("Firmware", "%q is neither %q nor %q", c.Firmware, app.FirmwareBIOS, app.FirmwareUEFI))
 	}
-	if c.DefaultBoot != Hdd && c.DefaultBoot != Pxe {
-		errs = append(errs, app.Invalid("DefaultBoot", "%q is neither %q nor %q", c.DefaultBoot, Hdd, Pxe))
+	if c.DefaultBoot != Hdd && c.DefaultBoot != Pxe && (c.DefaultBoot != UefiHTTP || c.Firmware != app.FirmwareUEFI) {
+		errs = append(errs, app.Invalid("DefaultBoot", "%q is none of %q, %q and, for UEFI, %q", c.DefaultBoot, Hdd, Pxe, UefiHTTP))
 	}
 	if c.MemoryMiB < 64 || c.CPUs < 1 || c.CPUs > 64 {
 		errs = append(errs, app.Invalid("MemoryMiB", "%d MiB and %d CPUs are not a machine: at least 64 MiB, 1 to 64 CPUs", c.MemoryMiB, c.CPUs))
