@@ -22,7 +22,6 @@ datasource_list: [ NoCloud, None ]
 ssh_genkeytypes: [ ed25519, ecdsa ]
 ssh: { emit_keys_to_console: false }
 # The image is complete in these respects.
-apt: { preserve_sources_list: true }
 grub_dpkg: { enabled: false }
 locale: false
 `

@@ -68,7 +68,8 @@ func makeESP(ctx context.Context, o Options, path string, efi []byte) error {
 	defer os.Remove(loader)
 	at := fmt.Sprintf("%s@@%d", path, int64(espStart)*sector)
 	for _, args := range [][]string{
-		{"mkfs.vfat", "-F", "32", "-s", "1", "-i", o.volumeID(), "-n", "ESP", "--invariant", "--offset", strconv.Itoa(espStart), path, strconv.Itoa(espSectors / 2)},
+		// --invariant sets a serial number of its own, so that -i must follow it.
+		{"mkfs.vfat", "--invariant", "-F", "32", "-s", "1", "-i", o.volumeID(), "-n", "ESP", "--offset", strconv.Itoa(espStart), path, strconv.Itoa(espSectors / 2)},
 		{"mmd", "-i", at, "::/EFI", "::/EFI/BOOT"},
 		{"mcopy", "-i", at, loader, "::/EFI/BOOT/BOOTX64.EFI"},
 	} {

@@ -2,6 +2,7 @@ package osimage
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -54,6 +55,15 @@ func TestAssemble(t *testing.T) {
 	}
 	if end := parts[2].Start + uint64(rootSectors(o)); end > uint64(o.MiB)*mib-33 || parts[2].Start < parts[1].End {
 		t.Errorf("the root spans %d to %d", parts[2].Start, end)
+	}
+	serial := make([]byte, 4) // of the FAT32 boot sector (BS_VolID), by which fstab names the ESP
+	if raw, err := os.Open(path); err != nil {
+		t.Error(err)
+	} else if _, err := raw.ReadAt(serial, espStart*sector+67); err != nil || raw.Close() != nil {
+		t.Error(err)
+	}
+	if got := fmt.Sprintf("%08X", binary.LittleEndian.Uint32(serial)); got != o.volumeID() || !strings.Contains(files(o)[0].text, "UUID="+got[:4]+"-"+got[4:]+" /boot/efi ") {
+		t.Errorf("the ESP is %s, want %s, as in\n%s", got, o.volumeID(), files(o)[0].text)
 	}
 	fs, err := d.GetFilesystem(2)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // recipe changes whenever the same options would give another image: it is part of the cache key.
-const recipe = 3
+const recipe = 4
 
 // Kernel chooses a kernel package.
 type Kernel string
