@@ -68,8 +68,8 @@ boot=$(cat /proc/sys/kernel/random/boot_id)
 call() {
   if command -v curl >/dev/null; then curl -fsS -m 5 -o /dev/null -d "$boot" "$url"
   elif command -v wget >/dev/null; then wget -q -T 5 -O /dev/null --post-data="$boot" "$url"
-  elif command -v python3 >/dev/null; then python3 -c 'import sys,urllib.request as r; r.urlopen(sys.argv[1], sys.argv[2].encode(), 5)' "$url" "$boot"
-  else bash -c 'exec 3<>"/dev/tcp/$0/$1" && printf "POST %%s HTTP/1.0\r\nHost: %%s\r\nContent-Length: %%d\r\n\r\n%%s" "$2" "$0" "${#3}" "$3" >&3 && head -n1 <&3 | grep -q " 2"' "$host" "$port" "$path" "$boot"
+  elif command -v bash >/dev/null; then bash -c 'exec 3<>"/dev/tcp/$0/$1" && printf "POST %%s HTTP/1.0\r\nHost: %%s\r\nContent-Length: %%d\r\n\r\n%%s" "$2" "$0" "${#3}" "$3" >&3 && head -n1 <&3 | grep -q " 2"' "$host" "$port" "$path" "$boot"
+  else python3 -c 'import sys,urllib.request as r; r.urlopen(sys.argv[1], sys.argv[2].encode(), 5)' "$url" "$boot"
   fi
 }
 (

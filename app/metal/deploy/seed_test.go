@@ -77,6 +77,9 @@ func TestPhoneHomeScriptCallsWithEachClient(t *testing.T) {
 		t.Run(filepath.Base(client), func(t *testing.T) {
 			bin := t.TempDir()
 			for name, target := range map[string]string{filepath.Base(client): path, "cat": "/bin/cat", "sleep": "/bin/true", "bash": "/bin/bash", "head": "/usr/bin/head", "grep": "/bin/grep"} {
+				if name == "bash" && filepath.Base(client) == "python3" {
+					continue // the last resort is for a system that has none of the others
+				}
 				if err := os.Symlink(target, filepath.Join(bin, name)); err != nil && !os.IsExist(err) {
 					t.Fatal(err)
 				}
