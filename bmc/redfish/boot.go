@@ -280,13 +280,13 @@ func (m management) writeBoot(ctx *driver.Context, c *conn, facts bootFacts, w b
 				}
 				break
 			}
-			shown, stuck, err := m.readBoot(ctx, c, w)
+			shown, stuck, err := m.readBoot(ctx, c, w, c.keeps(form, w))
 			if err != nil {
 				return last, err
 			}
 			if last = shown; stuck {
 				last.Form = form.label()
-				c.setForm(last.Form)
+				c.noteKept(form, w)
 				return last, nil
 			}
 			refused = nil
@@ -315,10 +315,21 @@ func (c *conn) bestFirst(plan []bootForm) []bootForm {
 	return plan
 }
 
-func (c *conn) setForm(label string) {
+// noteKept remembers that this BMC took a form, and kept what it said through the settling time.
+func (c *conn) noteKept(form bootForm, w bootWish) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.form = label
+	c.form = form.label()
+	if !slices.Contains(c.kept, c.form+" "+w.enabled) {
+		c.kept = append(c.kept, c.form+" "+w.enabled)
+	}
+}
+
+// keeps reports whether this BMC was seen to keep such a setting. One that takes settings back does so with each of them.
+func (c *conn) keeps(form bootForm, w bootWish) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.kept, form.label()+" "+w.enabled)
 }
 
 // writeForm patches one form onto a fresh copy of its resource, for the entity tag. A refusal is returned as a fault.
@@ -342,8 +353,9 @@ func (m management) writeForm(ctx *driver.Context, c *conn, form bootForm) (*fau
 	return &f, nil
 }
 
-// readBoot reads until the wish shows, then once more after the settling time: some BMCs take a setting back.
-func (m management) readBoot(ctx *driver.Context, c *conn, w bootWish) (shown driver.BootResult, stuck bool, err error) {
+// readBoot reads until the wish shows, then, unless the BMC is known to keep such settings, once more after the settling
+// time: some BMCs take a setting back.
+func (m management) readBoot(ctx *driver.Context, c *conn, w bootWish, keeps bool) (shown driver.BootResult, stuck bool, err error) {
 	seen := 0
 	for range bootReads {
 		sys, settings, err := c.bootDocuments(ctx)
@@ -357,7 +369,7 @@ func (m management) readBoot(ctx *driver.Context, c *conn, w bootWish) (shown dr
 			shown.Notes = append(shown.Notes, "the BMC holds the setting for the next start of the machine")
 		}
 		if ok {
-			if seen++; seen == 2 {
+			if seen++; seen == 2 || keeps {
 				return shown, true, nil
 			}
 		} else if seen > 0 {

@@ -232,6 +232,21 @@ func TestBootTakenBack(t *testing.T) {
 	}
 }
 
+// A BMC that was seen to keep a form of the override is read back once, without the settling time, from then on.
+func TestBootKept(t *testing.T) {
+	r := newRig(t, bmctest.NewRedfish(t))
+	for _, c := range []struct {
+		args string
+		wait time.Duration
+	}{{`["pxe"]`, settle}, {`["disk"]`, 0}, {`["pxe",{"persistent":true}]`, settle}, {`["disk",{"persistent":true}]`, 0}, {`["pxe"]`, 0}} {
+		before := r.clock.waited
+		r.must(t, "management", "setBootDevice", c.args)
+		if waited := r.clock.waited - before; waited != c.wait {
+			t.Errorf("%s waited %s, want %s", c.args, waited, c.wait)
+		}
+	}
+}
+
 // iLO refuses while the host is in POST; it is asked again until POST is over.
 func TestBootDuringPOST(t *testing.T) {
 	bmc := bmctest.NewRedfish(t)

@@ -29,8 +29,9 @@ type conn struct {
 	location string // of the session, to delete it
 	basic    bool   // the session service is absent, full or broken
 	root     *document
-	system   string // path of the machine's system, once found
-	form     string // of the boot override that the BMC took last
+	system   string   // path of the machine's system, once found
+	form     string   // of the boot override that the BMC took last
+	kept     []string // "form enabled": boot overrides that it was seen to keep
 	missed   []string
 
 	// The driver's mu protects these.
