@@ -46,18 +46,19 @@ const (
 
 // Machine is one server.
 type Machine struct {
-	ID          string    `json:"id"`
-	Name        string    `json:"name"` // RFC 1123 label, unique
-	State       State     `json:"state"`
-	StateSince  time.Time `json:"stateSince"`
-	StateReason string    `json:"stateReason,omitempty"` // a sentence, for failed and for "deployed, not confirmed"
-	FailedVerb  string    `json:"failedVerb,omitempty"`
-	Before      State     `json:"before,omitempty"` // the state an active verb or rescue returns to
-	Locked      bool      `json:"locked,omitempty"`
-	LockReason  string    `json:"lockReason,omitempty"`
-	Pool        string    `json:"pool,omitempty"`
-	Profile     string    `json:"hardwareProfile,omitempty"`
-	Note        string    `json:"note,omitempty"`
+	ID          string     `json:"id"`
+	Name        string     `json:"name"` // RFC 1123 label, unique
+	State       State      `json:"state"`
+	StateSince  time.Time  `json:"stateSince"`
+	StateReason string     `json:"stateReason,omitempty"` // a sentence, for failed and for "deployed, not confirmed"
+	FailedVerb  string     `json:"failedVerb,omitempty"`
+	Before      State      `json:"before,omitempty"` // the state an active verb or rescue returns to
+	Locked      bool       `json:"locked,omitempty"`
+	LockReason  string     `json:"lockReason,omitempty"`
+	Pool        string     `json:"pool,omitempty"`
+	Profile     string     `json:"hardwareProfile,omitempty"`
+	BootOrder   BootPolicy `json:"bootOrder,omitempty"` // "": its profile's, else chosen
+	Note        string     `json:"note,omitempty"`
 
 	Labels   map[string]string  `json:"labels,omitempty"`        // its operator's, and below bc.dev/ what its drivers, ramdisk and BMC advertise
 	Ramdisk  map[string]string  `json:"ramdiskLabels,omitempty"` // what the ramdisk that it ran last advertised

@@ -25,6 +25,7 @@ type Profile struct {
 	// Commissioning are the tests of a commissioning; nil: DefaultTests, an empty list: none.
 	Commissioning []TestSpec `json:"commissioning,omitzero"`
 	KernelArgs    string     `json:"kernelArgs,omitempty"`
+	BootOrder     BootPolicy `json:"bootOrder,omitempty"` // "": chosen for each machine
 	KexecOK       bool       `json:"kexecProven,omitempty"`
 	Updated       time.Time  `json:"updated"`
 }
@@ -152,7 +153,7 @@ func (s ProfileStep) Name() string {
 // Validate checks the form of a profile and reports every problem, each with its field. Whether its drivers exist and
 // take their configurations is for the registry to say.
 func (p *Profile) Validate() error {
-	errs := []error{ValidName("name", p.Name), ValidLine("description", p.Description, 500), ValidLine("kernelArgs", p.KernelArgs, 1024),
+	errs := []error{ValidName("name", p.Name), ValidLine("description", p.Description, 500), ValidLine("kernelArgs", p.KernelArgs, 1024), ValidBootPolicy("bootOrder", p.BootOrder),
 		ValidBindings(p.Drivers), validSettings(p.BIOS), p.RAID.validate(), validFirmware(p.Firmware), ValidTests("commissioning", p.Commissioning)}
 	for _, list := range []struct {
 		name  string

@@ -52,6 +52,16 @@ func (m Management) SetBootDevice(ctx context.Context, d driver.BootDevice, o dr
 	return call[driver.BootResult](ctx, m.h, CommandBoot, "management", "setBootDevice", d, o)
 }
 
+// BootOrder reads the order in which firmware tries its boot options; UNSUPPORTED when the BMC has none.
+func (m Management) BootOrder(ctx context.Context) (driver.BootOrder, error) {
+	return call[driver.BootOrder](ctx, m.h, CommandQuery, "management", "getBootOrder")
+}
+
+// SetBootOrder writes that order, every id of it, and gives it as it reads back.
+func (m Management) SetBootOrder(ctx context.Context, order []string) (driver.BootOrder, error) {
+	return call[driver.BootOrder](ctx, m.h, CommandBoot, "management", "setBootOrder", order)
+}
+
 // Rotate changes the password of the BMC account, username "" for the one in use. Storing the new password is the
 // caller's part. It works only with a credential in this site's own store.
 func (m Management) Rotate(ctx context.Context, newPassword, username string) error {

@@ -25,9 +25,9 @@ const (
 )
 
 var allowed = map[string][]string{
-	CommandQuery:    {"power.getPower", "inspect.inspect", "bios.getSettings", "firmware.components", "raid.getLayout"},
+	CommandQuery:    {"power.getPower", "inspect.inspect", "bios.getSettings", "firmware.components", "raid.getLayout", "management.getBootOrder"},
 	CommandPower:    {"power.setPower"},
-	CommandBoot:     {"management.setBootDevice", "virtual-media.insert", "virtual-media.eject"},
+	CommandBoot:     {"management.setBootDevice", "management.setBootOrder", "virtual-media.insert", "virtual-media.eject"},
 	CommandRotate:   {"management.rotateCredential"},
 	CommandFirmware: {"firmware.update"},
 	CommandConfig:   {"bios.applySettings", "raid.applyLayout", "raid.clear"},

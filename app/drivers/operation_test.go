@@ -85,9 +85,9 @@ func TestTheJournalsRowIsTheIdempotencyKey(t *testing.T) {
 
 // allowlists is what each command may ask of a BMC, written out: the code's own list is held against it.
 var allowlists = map[string][]string{
-	"bmc.query":    {"power.getPower", "inspect.inspect", "bios.getSettings", "firmware.components", "raid.getLayout"},
+	"bmc.query":    {"power.getPower", "inspect.inspect", "bios.getSettings", "firmware.components", "raid.getLayout", "management.getBootOrder"},
 	"bmc.power":    {"power.setPower"},
-	"bmc.boot":     {"management.setBootDevice", "virtual-media.insert", "virtual-media.eject"},
+	"bmc.boot":     {"management.setBootDevice", "management.setBootOrder", "virtual-media.insert", "virtual-media.eject"},
 	"bmc.rotate":   {"management.rotateCredential"},
 	"bmc.firmware": {"firmware.update"},
 	"bmc.config":   {"bios.applySettings", "raid.applyLayout", "raid.clear"},

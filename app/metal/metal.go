@@ -45,6 +45,10 @@ type Ports struct {
 	Supports func(ctx context.Context, m *app.Machine, operations ...string) error
 	// SiteAddress is this site's own address as the machine's provisioning network sees it.
 	SiteAddress func(ctx context.Context, m *app.Machine) (string, error)
+	// BootOrders keeps what is known of machines' boot orders.
+	BootOrders app.BootOrderStore
+	// Record writes an event to the audit trail. May be nil.
+	Record func(app.Event)
 	// CD boots machines whose boot driver is virtual-media-boot.
 	CD BootCD
 	// Verdict says how far a machine's boot came, in a sentence, and what a person can do; "" when nothing is known. May be nil.

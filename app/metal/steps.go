@@ -75,6 +75,7 @@ func (p *Ports) Register() {
 	} {
 		p.Flows.Register(workflow.Kind{Name: k.name, Budget: k.budget})
 	}
+	p.registerBootOrder()
 }
 
 // Power is a step that sets the power.

@@ -18,6 +18,7 @@ import (
 	"github.com/better-compute/bcd/images/agent/commission"
 	"github.com/better-compute/bcd/images/agent/disk"
 	"github.com/better-compute/bcd/images/agent/early"
+	"github.com/better-compute/bcd/images/agent/efi"
 	"github.com/better-compute/bcd/images/agent/inventory"
 	"github.com/better-compute/bcd/images/agent/network"
 	"github.com/better-compute/bcd/images/agent/session"
@@ -124,6 +125,9 @@ func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listene
 		result, jump, err := k.Handle(ctx, c, p)
 		if err != nil || jump == nil {
 			return result, err
+	for kind, h := range efi.New(efi.Config{Disks: disks, Log: log, Firmware: inventory.Firmware("/sys")}).Handlers() {
+		out[kind] = h
+	}
 		}
 		return Then{Result: result, Do: jump}, nil
 	}

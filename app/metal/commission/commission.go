@@ -99,7 +99,8 @@ func (v *Verbs) plan(ctx context.Context, m *app.Machine, only []string) ([]work
 	steps = append(steps,
 		metal.OnAgent("inventory", "Take the inventory", agentv1.KindInventory, nil),
 		workflow.Step{ID: "save", Title: "Store the inventory", Kind: kindSave, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true})
-	return append(slices.Concat(steps, v.outOfBand(ctx, m), after, own, tests),
+	order := v.p.BootOrderSteps(m, profile, metal.BootOrderUse{Title: "Read the boot order", Adopt: true})
+	return append(slices.Concat(steps, v.outOfBand(ctx, m), after, own, order, tests),
 		workflow.Step{ID: "revoke", Title: "Withdraw the permission to netboot", Kind: metal.KindRevoke, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
 		metal.Power("off-again", "Power off", "off"),
 	), nil

@@ -141,8 +141,8 @@ func (v *Verbs) seeds(ctx context.Context, m *app.Machine, disk app.DiskID) []ag
 	return []agentv1.Seed{{IndexURL: v.cfg.IndexPath(img), IndexSHA256: img.Index}}
 }
 
-// ownSteps are the steps of a hardware profile in a deploy.
-type ownSteps struct{ before, after []workflow.Step }
+// ownSteps are the steps in a deploy that a hardware profile has a say in: its own, and those that keep the boot order.
+type ownSteps struct{ before, after, order []workflow.Step }
 
 func (v *Verbs) own(ctx context.Context, m *app.Machine, p *app.Profile) (own ownSteps, err error) {
 	if p == nil {
@@ -157,6 +157,7 @@ func (v *Verbs) own(ctx context.Context, m *app.Machine, p *app.Profile) (own ow
 // plan resolves image, disk, host name, kernel arguments and the way the system is first entered.
 func (v *Verbs) plan(ctx context.Context, m *app.Machine, profile *app.Profile, spec app.DeploySpec) (plan, *app.Image, error) {
 	img, err := v.image(ctx, m, spec.Image)
+	own.order = v.p.BootOrderSteps(m, p, metal.BootOrderUse{Title: "Keep the boot order"})
 	if err != nil {
 		return plan{}, nil, err
 	}
@@ -269,7 +270,7 @@ func (v *Verbs) steps(m *app.Machine, pl plan, img *app.Image, own ownSteps) []w
 		site("written", "Note that the image was read back", kindWritten, time.Minute),
 		metal.OnAgent("configure", "Write the seed and kernel arguments", agentv1.KindConfigure, nil),
 	)
-	steps = append(steps, own.after...)
+	steps = append(append(steps, own.after...), own.order...)
 	if pl.Kexec {
 		steps = append(steps,
 			site("revoke", "Withdraw the permission to netboot", kindExpectOS, time.Minute),

@@ -35,6 +35,7 @@ type Verbs struct{ p *metal.Ports }
 // New registers the verb.
 func New(p *metal.Ports) *Verbs {
 	v := &Verbs{p}
+	p.Complete(operation, metal.Arguments{Plan: v.planStep, Deliver: v.deliverStep})
 	p.Flows.Register(workflow.Kind{Name: kindCertificate, Budget: time.Minute, Run: v.certify})
 	p.Flows.Register(workflow.Kind{Name: kindProof, Budget: time.Minute, Run: v.proof})
 	p.Flows.RegisterVerb(workflow.Verb{
@@ -81,18 +82,26 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: steps(targets), Input: o})
+	profile, err := v.p.Drivers.ProfileFor(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: v.steps(m, profile, targets, o.Disks), Input: o})
 }
 
-func steps(targets []agentv1.DiskTarget) []workflow.Step {
+// steps reads the boot order before the wipe, while the partitions that its entries are for still tell whose they are, and
+// removes those entries after it.
+func (v *Verbs) steps(m *app.Machine, profile *app.Profile, targets []agentv1.DiskTarget, more []app.DiskID) []workflow.Step {
 	var out []workflow.Step
 	if len(targets) > 0 {
 		wipe := metal.OnAgent("wipe", fmt.Sprintf("Wipe %d disk(s) and look for what was planted", len(targets)), agentv1.KindWipe, agentv1.Wipe{Disks: targets})
 		wipe.RetrySafe, wipe.Destructive, wipe.Rewrites = false, true, true
 		wipe.Stall = app.Duration(metal.WriteStall)
-		out = append(metal.Netboot(), wipe,
+		before := v.p.BootOrderSteps(m, profile, metal.BootOrderUse{Prefix: "before-", Title: "Read the boot order", Wiped: more})
+		out = append(append(v.p.Ramdisk(m), before...), wipe,
 			workflow.Step{ID: "certificate", Title: "Write down what became of each disk", Kind: kindCertificate, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
 			workflow.Step{ID: "proof", Title: "Check the proof of each disk", Kind: kindProof, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true})
+		out = append(out, v.p.BootOrderSteps(m, profile, metal.BootOrderUse{Title: "Remove entries of the wiped disks from the boot order", Drop: true})...)
 	}
 	return append(out,
 		workflow.Step{ID: "revoke", Title: "Withdraw the permission to netboot", Kind: metal.KindRevoke, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},

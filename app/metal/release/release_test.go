@@ -92,8 +92,9 @@ func TestTargetsNeedAnInventory(t *testing.T) {
 }
 
 func TestStepsOfARelease(t *testing.T) {
+	v := &Verbs{p: &metal.Ports{}}
 	ids := func(targets []agentv1.DiskTarget) (out []string) {
-		for _, s := range steps(targets) {
+		for _, s := range v.steps(&app.Machine{ID: "m-1"}, nil, targets, nil) {
 			out = append(out, s.ID)
 			if s.ID == "wipe" && (s.RetrySafe || !s.Destructive || !s.Rewrites || s.Stall == 0) {
 				t.Errorf("the wipe is %+v", s)
@@ -104,7 +105,8 @@ func TestStepsOfARelease(t *testing.T) {
 	if diff := cmp.Diff([]string{"revoke", "off-again"}, ids(nil)); diff != "" {
 		t.Errorf("nothing to wipe: %s", diff)
 	}
-	want := []string{"off", "permit", "boot-network", "on", "agent", "clock", "wipe", "certificate", "proof", "revoke", "off-again"}
+	want := []string{"off", "permit", "boot-network", "on", "agent", "clock", "before-boot-order", "before-boot-order-note", "wipe", "certificate", "proof",
+		"boot-order", "boot-order-note", "revoke", "off-again"}
 	if diff := cmp.Diff(want, ids([]agentv1.DiskTarget{{Serial: "A"}})); diff != "" {
 		t.Error(diff)
 	}

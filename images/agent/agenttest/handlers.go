@@ -25,6 +25,17 @@ func Inventory() agentv1.Inventory {
 	}
 }
 
+// BootOrder is what the firmware of a simulated machine holds: the network, then the disk.
+func BootOrder() agentv1.BootOrderResult {
+	return agentv1.BootOrderResult{Firmware: "uefi", Found: agentv1.BootView{
+		Order: []string{"Boot0001", "Boot0002"}, Current: "Boot0001",
+		Entries: []agentv1.BootEntry{
+			{ID: "Boot0001", Name: "UEFI PXEv4", Kind: "network", Protocol: "PXE IPv4", MAC: "00:00:5e:00:53:01", Path: "PciRoot(0x0)/Pci(0x2,0x0)/MAC(00005e005301,0x1)/IPv4(0.0.0.0)"},
+			{ID: "Boot0002", Name: "UEFI Misc Device", Kind: "disk", Path: "PciRoot(0x0)/Pci(0x3,0x0)"},
+		},
+	}}
+}
+
 // DefaultHandlers do every kind at once and succeed, with a step of progress.
 func DefaultHandlers() map[string]agent.Handler {
 	return map[string]agent.Handler{
@@ -44,6 +55,7 @@ func DefaultHandlers() map[string]agent.Handler {
 		agentv1.KindReboot:   simple(func(struct{}) any { return struct{}{} }),
 		agentv1.KindPowerOff: simple(func(struct{}) any { return struct{}{} }),
 	}
+		agentv1.KindBootOrder: simple(func(agentv1.BootOrder) any { return BootOrder() }),
 }
 
 func simple[P any](f func(P) any) agent.Handler {
