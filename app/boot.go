@@ -18,6 +18,7 @@ type Boot struct {
 	Created    time.Time
 	Spent      time.Time // when the agent traded the token
 	Revoked    time.Time // when the workflow moved on
+	Refused    *Error    // why the ramdisk that came with it was turned away: it ran in another machine
 }
 
 // AgentSession is what a token was traded for. It dies with its boot.
@@ -48,6 +49,8 @@ type AgentStore interface {
 	Boot(ctx context.Context, key string) (*Boot, error)
 	LiveBoot(ctx context.Context, machineID string) (*Boot, error) // not revoked; NotFound
 	RevokeBoots(ctx context.Context, machineID string) error       // and ends its sessions
+	// RefuseBoot notes why a live boot's ramdisk was turned away; the first reason stays. A boot that is over is left alone.
+	RefuseBoot(ctx context.Context, key string, why *Error) error
 	// SpendBoot marks a boot spent and stores its session in one transaction; a Conflict when it was spent or revoked.
 	SpendBoot(ctx context.Context, s *AgentSession, at time.Time) error
 	AgentSession(ctx context.Context, id string) (*AgentSession, error)

@@ -48,6 +48,18 @@ func (db *DB) LiveBoot(ctx context.Context, machineID string) (b *app.Boot, err 
 	return b, err
 }
 
+// RefuseBoot notes why a live boot's ramdisk was turned away.
+func (db *DB) RefuseBoot(ctx context.Context, key string, why *app.Error) error {
+	return db.write(ctx, func(tx *txn) error {
+		b, err := boot(tx, key)
+		if err != nil || b.Refused != nil || !b.Revoked.IsZero() {
+			return err
+		}
+		b.Refused = why
+		return saveBoot(tx, b, 1)
+	})
+}
+
 // RevokeBoots ends a machine's boots and their sessions.
 func (db *DB) RevokeBoots(ctx context.Context, machineID string) error {
 	return db.write(ctx, func(tx *txn) error { return db.revokeBoots(tx, machineID) })

@@ -46,6 +46,9 @@ type Config struct {
 	AgentPin string // hex SHA-256 of the agent listener's SubjectPublicKeyInfo
 	Signal   func(machineID, name string, data any)
 	Record   func(app.Event)
+	// Identify refuses a ramdisk that runs in another machine than its token is for, as that says who it is: nothing has
+	// been done to it then. nil: all are believed.
+	Identify func(ctx context.Context, machineID string, req agentv1.SessionRequest) error
 	// Advertised is told which drivers a machine's ramdisk carries, as labels; nil: nobody.
 	Advertised func(ctx context.Context, machineID string, labels map[string]string)
 	Log        *slog.Logger

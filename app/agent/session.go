@@ -24,6 +24,11 @@ func (s *Service) Session(ctx context.Context, req agentv1.SessionRequest, remot
 	if err != nil {
 		return none, err
 	}
+	if s.cfg.Identify != nil {
+		if err := s.cfg.Identify(ctx, b.MachineID, req); err != nil {
+			return none, s.turnAway(ctx, b, remote, err)
+		}
+	}
 	now := s.cfg.Now().UTC()
 	// Both come from the boot, the agent's nonce and the kernel's boot id: the same trade, repeated because its answer was
 	// lost, finds the same session; any other trade does not.
@@ -39,7 +44,8 @@ func (s *Service) Session(ctx context.Context, req agentv1.SessionRequest, remot
 			return resp, nil
 		}
 		if app.CodeOf(err) == app.Conflict {
-			s.alarm(ctx, b, remote)
+			s.alarm(ctx, b, remote, app.Errorf(app.Conflict, "boot-token-reused", "the boot token of this power-on was traded a second time, from %s", remote).
+				Do("check that no other machine uses this machine's address on the provisioning network, then retry"))
 		}
 		return none, err
 	}
@@ -59,14 +65,26 @@ func (s *Service) Session(ctx context.Context, req agentv1.SessionRequest, remot
 	return resp, nil
 }
 
+// turnAway tells the workflow that another machine came in place of its own. It is written down: the step that waits for the
+// agent may not have begun.
+func (s *Service) turnAway(ctx context.Context, b *app.Boot, remote string, err error) error {
+	why, ok := app.AsError(err)
+	if !ok || why.Code != app.Conflict {
+		return err
+	}
+	if err := s.cfg.Store.RefuseBoot(ctx, b.Key, why); err != nil {
+		return err
+	}
+	s.alarm(ctx, b, remote, why)
+	return why
+}
+
 // alarm tells the workflow that somebody else holds its token, unless the boot was simply over.
-func (s *Service) alarm(ctx context.Context, b *app.Boot, remote string) {
+func (s *Service) alarm(ctx context.Context, b *app.Boot, remote string, err *app.Error) {
 	if !b.Revoked.IsZero() {
 		s.event("warn", "agent.refused", b.MachineID, b.WorkflowID, fmt.Sprintf("a machine at %s came with the token of a boot that is over", remote))
 		return
 	}
-	err := app.Errorf(app.Conflict, "boot-token-reused", "the boot token of this power-on was traded a second time, from %s", remote).
-		Do("check that no other machine uses this machine's address on the provisioning network, then retry")
 	s.event("error", "agent.alarm", b.MachineID, b.WorkflowID, err.Message)
 	if ses, serr := s.cfg.Store.LiveAgentSession(ctx, b.MachineID); serr == nil {
 		s.mu.Lock()

@@ -272,6 +272,13 @@ func (p *Ports) runAwaitUp(ctx context.Context, s workflow.StepContext) (any, er
 		if err != nil && app.CodeOf(err) != app.NotFound {
 			return nil, err
 		}
+		b, err := p.Agents.LiveBoot(ctx, c.MachineID)
+		switch {
+		case err == nil && b.WorkflowID == c.WorkflowID && b.Refused != nil: // another machine answered
+			return nil, b.Refused
+		case err != nil && app.CodeOf(err) != app.NotFound:
+			return nil, err
+		}
 		select {
 		case <-up:
 		case a := <-alarm:

@@ -39,6 +39,10 @@ type computer struct {
 	// hold, when set before power-on, is called by the agent inside each command of that kind; it returns when the
 	// command may end.
 	hold func(ctx context.Context, kind string)
+	// cards are further ports that its inventory lists.
+	cards []app.MAC
+	// twin, when set, is the UUID of another machine with the same MAC address, which answers in its place.
+	twin string
 
 	wg   sync.WaitGroup
 	stop context.CancelFunc // of the current power-on; only the BMC's power loop touches it
@@ -214,8 +218,12 @@ func (c *computer) netboot(ctx context.Context) (ramdisk bool) {
 }
 
 func (c *computer) ramdisk(ctx context.Context, boot *agentv1.BootData) {
+	uuid := c.uuid
+	if c.twin != "" {
+		uuid = c.twin
+	}
 	sim := agenttest.NewSim(agenttest.SimConfig{
-		Boot: boot, State: filepath.Join(c.t.TempDir(), "run"), Handlers: c.handlers(), Host: agent.Host{BootID: newBootID(), MACs: []string{string(c.mac)}, UUID: c.uuid, Firmware: "bios"},
+		Boot: boot, State: filepath.Join(c.t.TempDir(), "run"), Handlers: c.handlers(), Host: agent.Host{BootID: newBootID(), MACs: []string{string(c.mac)}, UUID: uuid, Firmware: "bios"},
 		Leave: func(string) { c.wg.Go(func() { c.crash(); c.system(ctx) }) },
 	})
 	if ctx.Err() != nil {
@@ -241,6 +249,9 @@ func (c *computer) handlers() map[string]agent.Handler {
 			case agentv1.KindInventory:
 				inv := result.(agentv1.Inventory)
 				inv.Firmware, inv.System.UUID, inv.NICs[0].MAC = "bios", c.uuid, string(c.mac)
+				for _, mac := range c.cards {
+					inv.NICs = append(inv.NICs, agentv1.NIC{Name: "ens1", MAC: string(mac)})
+				}
 				result = inv
 			case agentv1.KindConfigure:
 				c.install(cmd.Payload)

@@ -10,6 +10,7 @@ import (
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/health"
 	"github.com/better-compute/bcd/netboot"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
 // question is what only a person can say about a client that netboots: a kind of app.PortQuestion, or none.
@@ -194,6 +195,21 @@ func (s *Site) refused(ctx context.Context, kind question, mac app.MAC, m *app.M
 		return false, nil
 	}
 	return err == nil && q.State == app.QuestionRefused, err
+}
+
+// identify refuses a ramdisk whose machine has another UUID than the one that it was booted for: two machines with one MAC
+// address, or a card that was moved, must never get one another's disks written. What has no UUID is known by its port alone.
+func (s *Site) identify(ctx context.Context, machineID string, req agentv1.SessionRequest) error {
+	u, err := app.ParseUUID(req.UUID)
+	if err != nil || u == "" {
+		return nil // firmware that says nothing usable
+	}
+	m, err := s.db.Machine(ctx, machineID)
+	if err != nil || m.UUID == "" || m.UUID.Same(u) {
+		return err
+	}
+	return app.Errorf(app.Conflict, "another-machine", "the machine that answered for %s has UUID %s, not %s: nothing was done to it", m.Name, u, m.UUID).
+		Do("see which machine netbooted from this one's ports: two may have one MAC address, or a card was moved; after a change of its mainboard, let its UUID be learned anew with bcd machine set %s --productUuid '', and retry", m.Name)
 }
 
 // askedPorts says that questions about ports wait for a person: what netboots from them boots its disk until then.

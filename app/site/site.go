@@ -197,7 +197,7 @@ func (s *Site) wireCore(ctx context.Context) error {
 		return err
 	}
 	s.agents = agent.New(agent.Config{
-		Store: s.db, SiteKey: s.key, URLs: s.urls, AgentPin: s.agentPair.SPKI(), Log: s.log, Advertised: s.advertised, Record: s.emit,
+		Store: s.db, SiteKey: s.key, URLs: s.urls, AgentPin: s.agentPair.SPKI(), Log: s.log, Advertised: s.advertised, Record: s.emit, Identify: s.identify,
 		Signal: func(machine, name string, data any) { s.engine.Signal(machine, name, data) },
 	})
 	var journal workflow.Store = s.db

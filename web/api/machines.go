@@ -35,6 +35,8 @@ type MachineChange struct {
 	Pool    *string            `json:"pool,omitempty" doc:"pool to put it in"`
 	Profile *string            `json:"hardwareProfile,omitempty" doc:"hardware profile to use"`
 	Labels  *map[string]string `json:"labels,omitempty" doc:"all its labels, in place of the old ones; those below bc.dev/ stay"`
+	// UUID changes with the mainboard. Empty, it is learned from the next ramdisk.
+	UUID *app.UUID `json:"productUuid,omitempty" doc:"SMBIOS system UUID, after a change of the mainboard; empty: learn it from the next ramdisk"`
 	// Drivers are all the machine's own bindings, in place of the old ones: kinds that are left out go back to profile and BMC.
 	Drivers *map[string]app.Binding `json:"drivers,omitempty" doc:"drivers by kind of this machine alone, in place of the old ones"`
 	Force   bool                    `json:"force,omitempty" doc:"accept a driver's own check that fails"`
@@ -193,6 +195,9 @@ func (a *API) changeMachine(c *Call, in MachineChange) (*app.Machine, error) {
 	if err := in.validate(c, a.Profiles); err != nil {
 		return nil, err
 	}
+	if err := a.checkUUID(c, in.UUID); err != nil {
+		return nil, err
+	}
 	for range changeTries {
 		m, said, err := a.tryChange(c, in)
 		switch {
@@ -227,6 +232,9 @@ func (a *API) tryChange(c *Call, in MachineChange) (m *app.Machine, said string,
 	m, err = a.Machines.UpdateMachine(c, was.ID, func(m *app.Machine) error {
 		if in.rebinds() && m.Version != was.Version {
 			return errOvertaken
+		}
+		if in.UUID != nil && *in.UUID != m.UUID && m.WorkflowID != "" {
+			return app.Errorf(app.Conflict, "machine-busy", "%s is busy: its UUID cannot be changed now", m.Name).At("productUuid").Do("wait for its workflow to end, or abort it")
 		}
 		in.apply(m)
 		if in.rebinds() {
@@ -313,6 +321,29 @@ func (in MachineChange) validate(ctx context.Context, profiles app.ProfileStore)
 	return nil
 }
 
+// checkUUID brings a new UUID to its stored form, and refuses one of another machine.
+func (a *API) checkUUID(c *Call, u *app.UUID) (err error) {
+	if u == nil || *u == "" {
+		return nil
+	}
+	if *u, err = app.ParseUUID(string(*u)); err != nil {
+		return at(err, "productUuid")
+	}
+	if *u == "" {
+		return app.Invalid("productUuid", "is one that firmware shows when nobody filled it in: it identifies nothing").Do("leave it empty")
+	}
+	same, err := a.Machines.MachinesByUUID(c, *u)
+	if err != nil {
+		return err
+	}
+	for _, m := range same {
+		if m.ID != c.Path["id"] && m.Name != c.Path["id"] {
+			return app.Errorf(app.Conflict, "uuid-taken", "product UUID %s belongs to machine %s", *u, m.Name).At("productUuid").Do("leave it empty if two boards share it")
+		}
+	}
+	return nil
+}
+
 // unknown turns a missing thing that a field names into an error of that field.
 func unknown(err error, field, name string) error {
 	if app.CodeOf(err) != app.NotFound {
@@ -331,6 +362,7 @@ func (in MachineChange) apply(m *app.Machine) {
 	set(&m.Note, in.Note)
 	set(&m.Pool, in.Pool)
 	set(&m.Profile, in.Profile)
+	set((*string)(&m.UUID), (*string)(in.UUID))
 	if in.Labels != nil {
 		m.Labels = withOwn(m.Labels, *in.Labels)
 	}

@@ -170,7 +170,7 @@ func Apply(m *app.Machine, inv *agentv1.Inventory) error {
 	u, _ := app.ParseUUID(inv.System.UUID) // a malformed UUID identifies nothing
 	if u != "" && m.UUID != "" && !m.UUID.Same(u) {
 		return app.Errorf(app.Conflict, "another-machine", "the machine that answered has UUID %s, %s is enrolled with %s", u, m.Name, m.UUID).
-			Do("check which BMC belongs to which machine")
+			Do("check which BMC belongs to which machine; after a change of its mainboard, let its UUID be learned anew with bcd machine set %s --productUuid ''", m.Name)
 	}
 	for _, f := range []struct {
 		name string
