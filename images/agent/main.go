@@ -120,14 +120,14 @@ func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listene
 	for kind, h := range commission.New(commission.Config{Disks: disks, Ports: inv.Ports, BootURLs: data.BootURLs, Log: log, Now: now}).Handlers() {
 		out[kind] = h
 	}
+	for kind, h := range efi.New(efi.Config{Disks: disks, Log: log, Firmware: inventory.Firmware("/sys")}).Handlers() {
+		out[kind] = h
+	}
 	k := boot.New(boot.Config{Disks: disks, Log: log, Firmware: inventory.Firmware("/sys")})
 	out[agentv1.KindKexecLoad] = func(ctx context.Context, c agentv1.Command, p func(agentv1.ProgressReport)) (any, error) {
 		result, jump, err := k.Handle(ctx, c, p)
 		if err != nil || jump == nil {
 			return result, err
-	for kind, h := range efi.New(efi.Config{Disks: disks, Log: log, Firmware: inventory.Firmware("/sys")}).Handlers() {
-		out[kind] = h
-	}
 		}
 		return Then{Result: result, Do: jump}, nil
 	}

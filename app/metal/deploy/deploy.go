@@ -145,6 +145,7 @@ func (v *Verbs) seeds(ctx context.Context, m *app.Machine, disk app.DiskID) []ag
 type ownSteps struct{ before, after, order []workflow.Step }
 
 func (v *Verbs) own(ctx context.Context, m *app.Machine, p *app.Profile) (own ownSteps, err error) {
+	own.order = v.p.BootOrderSteps(m, p, metal.BootOrderUse{Title: "Keep the boot order"})
 	if p == nil {
 		return own, nil
 	}
@@ -157,7 +158,6 @@ func (v *Verbs) own(ctx context.Context, m *app.Machine, p *app.Profile) (own ow
 // plan resolves image, disk, host name, kernel arguments and the way the system is first entered.
 func (v *Verbs) plan(ctx context.Context, m *app.Machine, profile *app.Profile, spec app.DeploySpec) (plan, *app.Image, error) {
 	img, err := v.image(ctx, m, spec.Image)
-	own.order = v.p.BootOrderSteps(m, p, metal.BootOrderUse{Title: "Keep the boot order"})
 	if err != nil {
 		return plan{}, nil, err
 	}

@@ -49,13 +49,13 @@ func DefaultHandlers() map[string]agent.Handler {
 		agentv1.KindConfigure: simple(func(agentv1.Configure) any { return struct{}{} }),
 		agentv1.KindWipe:      simple(wiped),
 		agentv1.KindTest:      simple(tested),
+		agentv1.KindBootOrder: simple(func(agentv1.BootOrder) any { return BootOrder() }),
 		agentv1.KindKexecLoad: simple(func(k agentv1.Kexec) any {
 			return agentv1.KexecResult{Kernel: "/boot/vmlinuz", Initrds: []string{"/boot/initrd.img"}, Cmdline: "root=/dev/vda2 " + k.KernelArgs}
 		}),
 		agentv1.KindReboot:   simple(func(struct{}) any { return struct{}{} }),
 		agentv1.KindPowerOff: simple(func(struct{}) any { return struct{}{} }),
 	}
-		agentv1.KindBootOrder: simple(func(agentv1.BootOrder) any { return BootOrder() }),
 }
 
 func simple[P any](f func(P) any) agent.Handler {
