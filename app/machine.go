@@ -148,6 +148,7 @@ type Deployment struct {
 	Hostname   string    `json:"hostname"`
 	Disk       DiskID    `json:"disk"`
 	BootPath   string    `json:"bootPath,omitempty"` // "firmware" or "kexec": how the OS was first entered
+	Retreat    string    `json:"retreat,omitempty"`  // why the machine was reset into its disk after the way that was tried first; a sentence
 	Started    time.Time `json:"started"`
 	Written    time.Time `json:"written,omitzero"`
 	Alive      time.Time `json:"alive,omitzero"`      // first sign of the OS
@@ -166,7 +167,7 @@ type DeploySpec struct {
 	SSHKeys    []string `json:"sshKeys,omitempty" doc:"SSH public key that may log in" file:"true"`
 	UserData   string   `json:"userData,omitempty" doc:"cloud-init user-data, passed on byte for byte" file:"true"`
 	KernelArgs string   `json:"kernelArgs,omitempty" doc:"kernel arguments for ramdisk, first boot and installed loader"`
-	Kexec      *bool    `json:"kexec,omitempty" doc:"start the system by kexec (true) or through the firmware (false); absent: kexec once it was proven"`
+	Boot       BootPath `json:"boot,omitempty" doc:"how the system is started first: kexec, reboot (through the firmware) or auto; absent: auto, which is kexec where it is known to work on the model"`
 	ColdProof  bool     `json:"coldProof,omitempty" doc:"after kexec, boot from the disk once more as proof"`
 	WipeOthers bool     `json:"wipeOthers,omitempty" doc:"clear another disk that carries the image's filesystem UUIDs"`
 	Redeploy   bool     `json:"redeploy,omitempty" doc:"overwrite the system of a deployed machine, without a release before: only what its disk does not hold is fetched"`

@@ -202,7 +202,7 @@ func (p *person) setsTheNetwork() {
 
 func (p *person) deploys() {
 	p.Do(click(`.head a.main[href$="/deploy"]`), see(`[name="image"]`), fill(`[name="hostname"]`, "web-1"), fill(`[name="kernelArgs"]`, personArgs),
-		fill(`[name="sshKeys"]`, personKey), set(`[name="userData"]`, personData), set(`[name="kexec"]`, "false"))
+		fill(`[name="sshKeys"]`, personKey), set(`[name="userData"]`, personData), set(`[name="boot"]`, "reboot"))
 	p.says(`[name="image"]`, ImageName)
 	p.says(`[name="disk"]`, "LABDISK0001")
 	p.Shot("lab-14-deploy-form")

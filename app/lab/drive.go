@@ -120,7 +120,10 @@ func (d *Driver) commission(ctx context.Context, p Plan) error {
 }
 
 func (d *Driver) deploy(ctx context.Context, p Plan) error {
-	spec := app.DeploySpec{Image: ImageName, Kexec: &p.Kexec, ColdProof: p.Kexec}
+	spec := app.DeploySpec{Image: ImageName, Boot: app.BootReboot, ColdProof: p.Kexec}
+	if p.Kexec {
+		spec.Boot = app.BootKexec
+	}
 	if d.SSHKey != "" {
 		spec.SSHKeys = []string{d.SSHKey}
 	}

@@ -150,7 +150,7 @@ func (a *appliance) verb(w http.ResponseWriter, r *http.Request) {
 	if v == api.Deploy {
 		var in app.DeploySpec
 		a.decode(r, &in)
-		a.firmware = in.Kexec == nil || !*in.Kexec
+		a.firmware = in.Boot != app.BootKexec
 		if in.Image != ImageName || in.ColdProof == a.firmware {
 			a.t.Errorf("deploy %+v", in)
 		}

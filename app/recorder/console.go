@@ -37,6 +37,9 @@ func (r *Recorder) Console(machineID string) *Console {
 	return &Console{r: r, machine: machineID, room: consoleBurst}
 }
 
+// Machine is the id of the machine whose console it is.
+func (c *Console) Machine() string { return c.machine }
+
 // Write takes bytes and records each line that is complete.
 func (c *Console) Write(p []byte) (int, error) {
 	c.mu.Lock()

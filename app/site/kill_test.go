@@ -83,7 +83,10 @@ func (p path) killedAt(t *testing.T, at string) {
 		at = ""
 	}
 	r.start(at)
-	spec := app.DeploySpec{Image: imageName, Kexec: &p.kexec, ColdProof: p.kexec}
+	spec := app.DeploySpec{Image: imageName, Boot: app.BootReboot, ColdProof: p.kexec}
+	if p.kexec {
+		spec.Boot = app.BootKexec
+	}
 	started := make(chan error, 1)
 	go func() {
 		started <- r.call(http.MethodPost, "/api/v1/machines/"+machineName+"/"+string(api.Deploy), spec, nil)

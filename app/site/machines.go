@@ -124,6 +124,7 @@ func (s *Site) wireMachines(context.Context) error {
 		}),
 		commission: commission.New(s.ports),
 		deploy: deploy.New(s.ports, deploy.Config{
+			Trials: s.db, Silence: s.cfg.Silence,
 			Images: s.db, IndexPath: catalog.IndexPath,
 			PhoneHome: func(ctx context.Context, m *app.Machine, workflow string) (string, error) {
 				a, err := s.address(m)

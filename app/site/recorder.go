@@ -11,6 +11,7 @@ import (
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/health"
 	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/metal/deploy"
 	"github.com/better-compute/bcd/app/recorder"
 	"github.com/better-compute/bcd/images/ramdisk"
 	"github.com/better-compute/bcd/netboot"
@@ -174,6 +175,9 @@ type consoles struct {
 	all map[string]*recorder.Console
 }
 
+// maxConsoleText bounds what of a line a waiting deploy is told, in bytes.
+const maxConsoleText = 1000
+
 // maxConsoles bounds the consoles that are held; beyond it all begin anew.
 const maxConsoles = 4096
 
@@ -182,6 +186,7 @@ const maxConsoles = 4096
 func (s *Site) ConsoleLine(machine, text string) {
 	if c := s.consoleOf(machine); c != nil {
 		c.Line(text)
+		s.engine.Signal(c.Machine(), deploy.SignalConsole, text[:min(len(text), maxConsoleText)])
 	}
 }
 

@@ -58,6 +58,8 @@ type Config struct {
 	// Builtins are the plugins inside this executable, by what [plugins] builtin calls them. Only the program's own main can
 	// be them, so there are none unless it says so; and only it can be the sandbox's shim.
 	Builtins map[string]host.Bundled
+	// Silence is how long nothing may be heard of a system that was just installed before its machine is reset; 0: as built in.
+	Silence time.Duration
 	// Flavour of the built-in ramdisk: "server" (default) or "lab".
 	Flavour string
 }

@@ -248,6 +248,9 @@ func deployOptions(in app.DeploySpec) (VerbOptions, error) {
 	if in.Image == "" {
 		return VerbOptions{}, app.Invalid("image", "is missing").Do("give the id or name of an image")
 	}
+	if err := app.ValidBootPath("boot", in.Boot); err != nil {
+		return VerbOptions{}, err
+	}
 	if in.Hostname != "" {
 		if err := app.ValidName("hostname", in.Hostname); err != nil {
 			return VerbOptions{}, err

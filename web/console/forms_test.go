@@ -34,7 +34,7 @@ func TestForms(t *testing.T) {
 		{"enroll with a firmware of another kind", "/machines/enroll", form("name", "n3", "bmc.driver", "redfish", "macs", "00:00:5e:00:53:42", "bmc.address", "192.0.2.40", "username", "u", "password", "p", "firmware", "coreboot"), 422, "", ""},
 		{"test", "/machines/enroll", form("bmc.driver", "redfish", "bmc.address", "192.0.2.40", "username", "u", "password", "p", "do", "test"), 200, "", "test-bmc"},
 		{"commission", "/machines/m-5/commission", "", 303, "/machines/m-5", "commission"},
-		{"deploy", "/machines/m-3/deploy", form("image", "img-1", "disk", "serial:S4EWNX0M", "kexec", "false", "userData", "#cloud-config\r\na: b\r\n"), 303, "/machines/m-3", "deploy"},
+		{"deploy", "/machines/m-3/deploy", form("image", "img-1", "disk", "serial:S4EWNX0M", "boot", "reboot", "userData", "#cloud-config\r\na: b\r\n"), 303, "/machines/m-3", "deploy"},
 		{"deploy of nothing", "/machines/m-3/deploy", form("disk", "serial:S4EWNX0M"), 422, "", ""},
 		{"deploy with a line break", "/machines/m-3/deploy", form("image", "img-1", "kernelArgs", "a\nb"), 422, "", ""},
 		{"redeploy without the name", "/machines/m-1/deploy", form("image", "img-1", "redeploy", "true"), 422, "", ""},
@@ -82,7 +82,7 @@ func TestForms(t *testing.T) {
 		t.Errorf("enrolled %+v, %v", m, err)
 	}
 	for _, call := range x.Service.Calls() {
-		if o, ok := call.In.(api.VerbOptions); ok && o.Deploy != nil && !o.Deploy.Redeploy && (o.Deploy.UserData != "#cloud-config\na: b\n" || o.Deploy.Disk.Serial != "S4EWNX0M" || *o.Deploy.Kexec) {
+		if o, ok := call.In.(api.VerbOptions); ok && o.Deploy != nil && !o.Deploy.Redeploy && (o.Deploy.UserData != "#cloud-config\na: b\n" || o.Deploy.Disk.Serial != "S4EWNX0M" || o.Deploy.Boot != app.BootReboot) {
 			t.Errorf("deploy %+v", o.Deploy)
 		}
 	}

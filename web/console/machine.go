@@ -207,10 +207,7 @@ func readDeploy(q *request, m *app.Machine) (any, error) {
 	}
 	d := app.DeploySpec{Image: f.Get("image"), Hostname: strings.TrimSpace(f.Get("hostname")), KernelArgs: strings.TrimSpace(f.Get("kernelArgs")), SSHKeys: lines(f.Get("sshKeys")),
 		UserData: strings.ReplaceAll(f.Get("userData"), "\r\n", "\n"), ColdProof: f.Get("coldProof") != "", Redeploy: f.Get("redeploy") != "", WipeOthers: f.Get("wipeOthers") != ""}
-	if k := f.Get("kexec"); k != "" {
-		on := k == "true"
-		d.Kexec = &on
-	}
+	d.Boot = app.BootPath(f.Get("boot"))
 	how, which, _ := strings.Cut(f.Get("disk"), ":")
 	switch how {
 	case "serial":

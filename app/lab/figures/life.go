@@ -171,8 +171,12 @@ func (l *life) deploy(ctx context.Context) error {
 	if err := l.site.forget(); err != nil {
 		return err
 	}
+	boot := app.BootReboot
+	if l.kexec {
+		boot = app.BootKexec
+	}
 	var w workflow.Workflow
-	if err := l.verb(ctx, api.Deploy, app.DeploySpec{Image: lab.ImageName, Kexec: &l.kexec}, &w); err != nil {
+	if err := l.verb(ctx, api.Deploy, app.DeploySpec{Image: lab.ImageName, Boot: boot}, &w); err != nil {
 		return err
 	}
 	rss, err := l.site.memory("VmHWM")

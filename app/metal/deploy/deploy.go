@@ -2,7 +2,8 @@
 //
 // That the agent wrote the disk is not success: the deploy is done when the operating system phones home. A system that only
 // shows signs of life, such as a lease or a login prompt, leaves the machine as "deployed, not confirmed". A machine that
-// shows none is power-cycled, once.
+// shows none, after kexec or after a boot through the firmware, is power-cycled into its disk, once, and how kexec went is
+// remembered for its make. A machine that shows any sign is never reset.
 package deploy
 
 import (
@@ -26,6 +27,10 @@ type Config struct {
 	IndexPath func(img *app.Image) string
 	// PhoneHome makes the one-time address of a workflow: the same for every call.
 	PhoneHome func(ctx context.Context, m *app.Machine, workflowID string) (url string, err error)
+	// Trials remembers how kexec went.
+	Trials app.KexecStore
+	// Silence is how long nothing may be heard of a system before its machine is reset; 0 is the constant Silence.
+	Silence time.Duration
 }
 
 // Verbs deploys machines.
@@ -43,6 +48,8 @@ type plan struct {
 	Image    string             `json:"imageName"`
 	Index    string             `json:"indexSha256"`
 	Kexec    bool               `json:"kexec"`
+	Why      string             `json:"bootPathReason,omitempty"` // why kexec, or why not
+	Hearing  hearing            `json:"hearing,omitempty"`
 	Args     string             `json:"kernelArgs,omitempty"` // of the profile and the spec
 	Hostname string             `json:"hostname"`
 	Network  *app.SystemNetwork `json:"network,omitempty"`
@@ -51,10 +58,13 @@ type plan struct {
 
 // New registers the verb and its steps.
 func New(p *metal.Ports, cfg Config) *Verbs {
+	if cfg.Silence == 0 {
+		cfg.Silence = Silence
+	}
 	v := &Verbs{p, cfg}
 	v.register()
 	p.Flows.RegisterVerb(workflow.Verb{
-		Name: Verb, Version: 1,
+		Name: Verb, Version: 2,
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
 			var pl plan
 			if err := decode(w.Input, &pl); err != nil {
@@ -68,8 +78,9 @@ func New(p *metal.Ports, cfg Config) *Verbs {
 		},
 		End:     v.end,
 		Cleanup: v.cleanup,
+		Skip:    unneeded,
 		RetryFrom: func(w *workflow.Workflow) int {
-			if metal.Reached(w, "alive") {
+			if metal.Reached(w, stepAlive) {
 				return w.Cursor // the machine was left running
 			}
 			return 0 // it was powered off, and its agent with it
@@ -183,16 +194,13 @@ func (v *Verbs) plan(ctx context.Context, m *app.Machine, profile *app.Profile, 
 	}
 	pl := plan{Spec: spec, Target: metal.Target(d), Disk: metal.Identity(d), ImageID: img.ID, Image: img.Name, Index: img.Index, Hostname: spec.Hostname, Args: spec.KernelArgs, Network: m.Network}
 	pl.Seeds = v.seeds(ctx, m, pl.Disk)
-	proven := m.KexecOK
 	if profile != nil {
-		proven = proven || profile.KexecOK
 		pl.Args = join(profile.KernelArgs, spec.KernelArgs)
 	}
-	pl.Kexec = proven
-	if spec.Kexec != nil {
-		pl.Kexec = *spec.Kexec
+	if pl.Hearing, err = v.hearingOf(ctx, m); err != nil {
+		return plan{}, nil, err
 	}
-	return pl, img, nil
+	return pl, img, v.enter(ctx, m, profile, &pl)
 }
 
 func join(a, b string) string {
@@ -230,6 +238,9 @@ func checkSpec(spec *app.DeploySpec, m *app.Machine) error {
 		spec.Hostname = m.Name
 	}
 	if err := app.ValidName("hostname", spec.Hostname); err != nil {
+		return err
+	}
+	if err := app.ValidBootPath("boot", spec.Boot); err != nil {
 		return err
 	}
 	if err := app.ValidLine("kernelArgs", spec.KernelArgs, 1024); err != nil {
@@ -274,21 +285,18 @@ func (v *Verbs) steps(m *app.Machine, pl plan, img *app.Image, own ownSteps) []w
 	if pl.Kexec {
 		steps = append(steps,
 			site("revoke", "Withdraw the permission to netboot", kindExpectOS, time.Minute),
-			metal.OnAgent("kexec", "Jump into the installed system", agentv1.KindKexecLoad, agentv1.Kexec{Disk: pl.Target, KernelArgs: pl.Args}),
+			metal.OnAgent(stepKexec, "Jump into the installed system", agentv1.KindKexecLoad, agentv1.Kexec{Disk: pl.Target, KernelArgs: pl.Args}),
 		)
 		steps[len(steps)-1].RetrySafe = false
 	} else {
 		steps = append(steps, coldBoot("")...)
 	}
-	steps = append(steps,
-		site("alive", "Wait for the first sign of the system", kindAlive, metal.OSAlive),
-		site("home", "Wait for the system to say that it runs", kindHome, metal.OSPhonedHome),
-	)
+	steps = append(steps, deadMan()...)
 	if pl.Kexec && pl.Spec.ColdProof {
 		steps = append(steps, metal.Shutdown("proof-off", "Power off, to prove a cold boot"),
 			metal.BootDevice("proof-disk", "Boot from the disk from now on", "disk", true),
 			metal.Power("proof-on", "Power on", "on"),
-			site("proof", "Wait for the cold-booted system", kindProof, metal.OSPhonedHome))
+			site("proof", "Wait for the cold-booted system", kindProof, waitMargin*metal.OSPhonedHome))
 	}
 	return steps
 }
@@ -312,11 +320,17 @@ func (v *Verbs) end(m *app.Machine, w *workflow.Workflow) error {
 	if w.State != workflow.Done {
 		return nil
 	}
-	if m.Deployment != nil && !m.Deployment.Confirmed {
-		m.StateReason = "deployed, not confirmed: the system shows signs of life but did not call home"
+	d := m.Deployment
+	if d == nil {
+		return nil
 	}
-	if m.Deployment != nil && m.Deployment.BootPath == "kexec" && m.Deployment.Confirmed {
-		m.KexecOK = true
+	var pl plan
+	if err := decode(w.Input, &pl); err != nil {
+		return err
+	}
+	m.StateReason = left(d, w, &pl)
+	if pl.Kexec && (d.Confirmed || d.Retreat != "") {
+		m.KexecOK = d.Retreat == ""
 	}
 	return nil
 }
@@ -324,7 +338,7 @@ func (v *Verbs) end(m *app.Machine, w *workflow.Workflow) error {
 // cleanup leaves a machine whose system was already entered running: it may be somebody's evidence.
 func (v *Verbs) cleanup(ctx context.Context, s workflow.StepContext) error {
 	w := s.Workflow()
-	if metal.Reached(&w, "alive") {
+	if metal.Reached(&w, stepAlive) {
 		return v.p.Boots.Revoke(ctx, s.Command().MachineID)
 	}
 	return v.p.PowerDown(ctx, s)
