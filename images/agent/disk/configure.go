@@ -21,7 +21,7 @@ import (
 // Configure prepares a disk that Write left for its first boot: the backup GPT moves to the disk's end, a partition with
 // the seed files is added there, and kernel arguments go into the installed boot loader. It reads back what it wrote and
 // may be repeated.
-func (w *Writer) Configure(ctx context.Context, order agentv1.Configure, progress func(agentv1.ProgressReport)) error {
+func (w *Writer) Configure(ctx context.Context, order agentv1.Configure, progress func(agentv1.ProgressReport)) (err error) {
 	disks, err := w.cfg.Disks(ctx)
 	if err != nil {
 		return app.Errorf(app.Unavailable, "disks-not-read", "the disks of this machine cannot be listed: %w", err)
@@ -30,6 +30,7 @@ func (w *Writer) Configure(ctx context.Context, order agentv1.Configure, progres
 	if err != nil {
 		return err
 	}
+	defer func() { err = w.ifGone(ctx, d, err) }()
 	if order.KernelArgs != "" {
 		if err := app.ValidLine("kernelArgs", order.KernelArgs, 2048); err != nil {
 			return err

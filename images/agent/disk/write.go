@@ -19,11 +19,12 @@ const zeroStep = 256 << 20
 
 // Write puts an image on a disk and reads it back. Before the first write it refuses with an *app.Error that names the
 // way out; after one, every error leaves a disk that does not boot. It may be repeated at any time.
-func (w *Writer) Write(ctx context.Context, order agentv1.Write, progress func(agentv1.ProgressReport)) (*agentv1.WriteResult, error) {
+func (w *Writer) Write(ctx context.Context, order agentv1.Write, progress func(agentv1.ProgressReport)) (_ *agentv1.WriteResult, err error) {
 	j, disks, err := w.begin(ctx, order, progress)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = w.ifGone(ctx, j.disk, err) }()
 	defer j.dev.Close()
 	if err := w.noTwins(ctx, disks, j.disk.Name, order); err != nil {
 		return nil, err
@@ -47,11 +48,12 @@ func (w *Writer) Write(ctx context.Context, order agentv1.Write, progress func(a
 }
 
 // Verify reads an image back without writing. It answers for a disk that Write left, before Configure changed it.
-func (w *Writer) Verify(ctx context.Context, order agentv1.Write, progress func(agentv1.ProgressReport)) (*agentv1.WriteResult, error) {
+func (w *Writer) Verify(ctx context.Context, order agentv1.Write, progress func(agentv1.ProgressReport)) (_ *agentv1.WriteResult, err error) {
 	j, _, err := w.begin(ctx, order, progress)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = w.ifGone(ctx, j.disk, err) }()
 	defer j.dev.Close()
 	out := &agentv1.WriteResult{Disk: order.Disk}
 	if err := j.verify(ctx, out); err != nil {
