@@ -77,6 +77,12 @@ func (r *reader) layer(number int, l Layer) error {
 			_, err = io.Copy(io.Discard, tr)
 		}
 		if err != nil {
+			// A blob that is not what its digest says explains every damage; that is known at its end.
+			if _, e := io.Copy(io.Discard, counted); e != nil {
+				if _, told := app.AsError(e); told {
+					err = e
+				}
+			}
 			return r.damaged(l, err)
 		}
 	}

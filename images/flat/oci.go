@@ -64,6 +64,8 @@ func OpenOCI(ctx context.Context, image string, dir fs.FS) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(found, func(a, b v1.Descriptor) int { return strings.Compare(string(a.Digest), string(b.Digest)) })
+	found = slices.CompactFunc(found, func(a, b v1.Descriptor) bool { return a.Digest == b.Digest })
 	switch len(found) {
 	case 0:
 		return nil, app.Errorf(app.Unsupported, "no-amd64-image", "image %s holds no image for linux/amd64%s", o.image, o.list(" but for ", o.others)).
@@ -146,7 +148,7 @@ func (o *oci) index(b []byte, depth int) (out []v1.Descriptor, err error) {
 		case v1.MediaTypeImageManifest, dockerManifest:
 			if ok, err := o.suits(d); err != nil {
 				return nil, err
-			} else if ok && !slices.ContainsFunc(out, func(e v1.Descriptor) bool { return e.Digest == d.Digest }) {
+			} else if ok {
 				out = append(out, d)
 			}
 		}
@@ -316,7 +318,7 @@ type expanded struct {
 
 func (e *expanded) Read(b []byte) (int, error) {
 	n, err := e.r.Read(b)
-	if errors.Is(err, io.EOF) {
+	if err != nil {
 		if _, e := io.Copy(io.Discard, e.buffered); e != nil {
 			return n, e
 		}
