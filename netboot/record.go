@@ -100,8 +100,10 @@ func (s *Server) recordHTTP(t httpboot.Transfer) {
 		MAC: mac, Address: t.Remote, Method: t.Method, Name: t.Path, Status: t.Status, Bytes: t.Bytes, Size: t.Size,
 		Millis: t.Took.Milliseconds(), Rate: rate(t.Bytes, t.Took), Agent: t.Agent,
 	}
-	level, message := "info", fmt.Sprintf("%s %q was answered with %d.", t.Method, t.Path, t.Status)
+	kind, level, message := "http.get", "info", fmt.Sprintf("%s %q was answered with %d.", t.Method, t.Path, t.Status)
 	switch {
+	case t.Begun:
+		kind, message = "http.begin", fmt.Sprintf("Loading %q over HTTP began.", t.Path)
 	case t.Status >= 400:
 		level = "warn"
 	case t.Method == http.MethodGet && t.Status == http.StatusOK && t.Bytes < t.Size:
@@ -113,7 +115,7 @@ func (s *Server) recordHTTP(t httpboot.Transfer) {
 	if machine == "" {
 		machine = s.clients.machineOf(mac)
 	}
-	s.record("http.get", level, machine, message, d)
+	s.record(kind, level, machine, message, d)
 }
 
 func (s *Server) noteLoader(mac app.MAC, name string) {

@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -26,7 +27,7 @@ func clean(r app.Record, now time.Time) app.Record {
 	if r.Level != "warn" && r.Level != "error" {
 		r.Level = "info"
 	}
-	r.Message = Plain(r.Message, MaxMessage)
+	r.Message = withoutKeys(Plain(r.Message, MaxMessage))
 	for _, s := range []*string{&r.Kind, &r.Actor, &r.Workflow, &r.MachineID} {
 		if len(*s) > maxWord || !plainASCII(*s) {
 			*s = Plain(*s, maxWord)
@@ -36,6 +37,18 @@ func clean(r app.Record, now time.Time) app.Record {
 		r.Data = nil
 	}
 	return r
+}
+
+// bootKey is where the address of a boot's file holds its key, which opens the boot's data. Firmware and loaders print on the
+// console what they load.
+var bootKey = regexp.MustCompile(`/boot/[A-Za-z0-9_-]{16,}/`)
+
+// withoutKeys takes the keys of boots out of a text.
+func withoutKeys(s string) string {
+	if !strings.Contains(s, "/boot/") {
+		return s
+	}
+	return bootKey.ReplaceAllString(s, "/boot/KEY/")
 }
 
 // Plain is text from the wire as a person may see it on one line: valid UTF-8 of about limit bytes, without terminal control,

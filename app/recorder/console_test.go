@@ -29,6 +29,21 @@ func TestConsoleIsCutIntoPlainLines(t *testing.T) {
 	})
 }
 
+// Firmware and iPXE print the address of what they load. Its key opens the boot's data, and stays out of what is kept.
+func TestKeysOfBootsAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, recorder.Config{})
+		defer r.stop()
+		r.Console("m-1").Line("  URI: http://192.0.2.1:8080/boot/boot-abcdefgh234567xy/boot.efi")
+		r.Console("m-1").Line("http://192.0.2.1:8080/boot/boot-abcdefgh234567xy/bootdata.cpio... ok; loaded /boot/vmlinuz and /boot/grub/grub.cfg")
+		settle()
+		want := "[http://192.0.2.1:8080/boot/KEY/bootdata.cpio... ok; loaded /boot/vmlinuz and /boot/grub/grub.cfg   URI: http://192.0.2.1:8080/boot/KEY/boot.efi]"
+		if got := fmt.Sprint(r.messages(t, app.RecordFilter{MachineID: "m-1"})); got != want {
+			t.Errorf("kept %s", got)
+		}
+	})
+}
+
 func TestAConsoleThatPrintsWithoutEndIsThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, recorder.Config{})

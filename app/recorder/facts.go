@@ -2,9 +2,6 @@ package recorder
 
 import (
 	"encoding/json"
-	"fmt"
-	"net/http"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +23,7 @@ type Names struct {
 	Loaders           []string
 	Kernel, Initramfs string
 	Whole             string // loader, kernel and initramfs in one file
+	ToDisk            string // the program that sends a machine on to its disk
 }
 
 // Limits of Facts.
@@ -52,25 +50,6 @@ type Port struct {
 	Reason    string // why it was told that, or none
 	Booted    bool   // firmware or a loader asked on it
 }
-
-// Load is the last transfer of one file.
-type Load struct {
-	Name      string
-	Proto     string // "TFTP", "HTTP"
-	MAC       app.MAC
-	At        time.Time // its end; zero: none
-	Bytes     int64
-	Size      int64 // of the file; 0: not known
-	Took      time.Duration
-	Status    int    // of HTTP
-	Err       string // "": every byte left
-	Tries     int
-	Resent    int64 // datagrams of TFTP that were sent more than once
-	BlockSize int   // of TFTP; 0: not known
-}
-
-// ok reports a whole transfer.
-func (l Load) ok() bool { return !l.At.IsZero() && l.Err == "" }
 
 // Facts are what is known of a machine's boot: the one under way, or the last.
 type Facts struct {
@@ -109,6 +88,7 @@ type Facts struct {
 	Answer      string    // how that is answered
 	Alive, Home time.Time // signs of the installed system
 	HTTPRefused time.Time // the firmware said that it does not load over plain HTTP
+	HTTPAsked   time.Time // the firmware asked last for a boot program over HTTP, or for its size
 	Tail        []string  // end of the console
 	Printed     time.Time // last line of the console
 
@@ -282,49 +262,6 @@ func (p *Port) told(w wire) {
 	if w.Arch != "" {
 		p.Arch = w.Arch
 	}
-}
-
-// loaded learns from a transfer.
-func (f *Facts) loaded(r app.Record, w wire) {
-	if w.Method != "" && w.Method != http.MethodGet {
-		return
-	}
-	l := Load{Name: w.Name, Proto: "TFTP", MAC: w.port(), At: r.Time, Bytes: w.Bytes, Size: w.Size, Took: time.Duration(w.Millis) * time.Millisecond,
-		Status: w.Status, Err: w.Error, Resent: w.Retries, BlockSize: w.BlockSize}
-	if strings.HasPrefix(r.Kind, "http.") {
-		l.Proto = "HTTP"
-		switch {
-		case w.Status >= 400:
-			l.Err = fmt.Sprintf("it was answered with %d", w.Status)
-		case l.Err == "" && w.Status != 206 && l.Size > l.Bytes:
-			l.Err = "it was broken off"
-		}
-	}
-	if w.Status == 404 || l.Proto == "TFTP" && strings.Contains(l.Err, "not found") {
-		f.Missing = l
-	}
-	base := path.Base(strings.ReplaceAll(w.Name, `\`, "/"))
-	for _, to := range f.files(base) {
-		l.Tries = to.Tries + 1
-		*to = l
-	}
-}
-
-// files are the loads that a file stands for.
-func (f *Facts) files(base string) []*Load {
-	n := f.Names
-	switch {
-	case base == "" || base == ".":
-	case slices.Contains(n.Loaders, base):
-		return []*Load{&f.Loader}
-	case base == n.Kernel:
-		return []*Load{&f.Kernel}
-	case base == n.Initramfs:
-		return []*Load{&f.Initramfs}
-	case base == n.Whole:
-		return []*Load{&f.Loader, &f.Kernel, &f.Initramfs}
-	}
-	return nil
 }
 
 // script learns from an iPXE script that was handed out.

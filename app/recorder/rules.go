@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"fmt"
+	"path"
 	"strings"
 	"time"
 )
@@ -57,13 +58,18 @@ func kernelLoaded(f *Facts, now time.Time) *Verdict {
 		return brokenOff(f, f.Initramfs, now)
 	}
 	loaded, boot := f.Initramfs.At, f.bootPort()
+	what, wayOut := "Kernel and ramdisk were", "look at the console: a driver that wants firmware, a port without link, a panic; console and kernel arguments are set on the hardware profile"
+	if f.whole() {
+		what = "Its boot program was"
+		wayOut = "look at the console: firmware with Secure Boot on refuses a program that is not signed, so turn it off in the setup; else " + strings.TrimPrefix(wayOut, "look at the console: ")
+	}
 	if line := f.panicked(); line != "" {
 		v := bad(CodeNoAgent, fmt.Sprintf("Kernel and ramdisk were loaded %s, and the kernel stopped: %s", ago(loaded, now), line), "console and kernel arguments are set on the hardware profile; a ramdisk for other hardware is built with bcd ramdisk build")
 		v.Console = f.Tail
 		return v
 	}
 	if now.Sub(loaded) < patienceAgent {
-		return loading("Kernel and ramdisk were loaded %s; the ramdisk is starting.", ago(loaded, now))
+		return loading("%s loaded %s; the ramdisk is starting.", what, ago(loaded, now))
 	}
 	for _, p := range f.Ports {
 		if p.MAC != boot && p.Stage == "os" && p.Asked.After(loaded) {
@@ -76,10 +82,14 @@ func kernelLoaded(f *Facts, now time.Time) *Verdict {
 	if f.seen.After(loaded) {
 		again = "; the machine started over " + ago(f.seen, now)
 	}
-	v := warn(CodeNoAgent, fmt.Sprintf("Kernel and ramdisk were loaded %s, and the agent has not called%s%s.", ago(loaded, now), again, f.lastLine(loaded, now)),
-		"look at the console: a driver that wants firmware, a port without link, a panic; console and kernel arguments are set on the hardware profile")
+	v := warn(CodeNoAgent, fmt.Sprintf("%s loaded %s, and the agent has not called%s%s.", what, ago(loaded, now), again, f.lastLine(loaded, now)), wayOut)
 	v.Console = f.Tail
 	return v
+}
+
+// whole reports that all came in one file, without a loader.
+func (f *Facts) whole() bool {
+	return f.Names.Whole != "" && path.Base(f.Kernel.Name) == f.Names.Whole
 }
 
 // slowWire is the way out of a boot whose files do not come.
@@ -107,7 +117,7 @@ func (f *Facts) panicked() string {
 }
 
 func kernelBroken(f *Facts, now time.Time) *Verdict {
-	if f.Kernel.At.IsZero() || f.Kernel.ok() || f.Script.After(f.Kernel.At) {
+	if f.Kernel.At.IsZero() || f.Kernel.ok() || f.Script.After(f.Kernel.At) || f.HTTPAsked.After(f.Kernel.At) {
 		return nil
 	}
 	return brokenOff(f, f.Kernel, now)
@@ -186,7 +196,7 @@ func loaderLoaded(f *Facts, now time.Time) *Verdict {
 }
 
 func loaderBroken(f *Facts, now time.Time) *Verdict {
-	if !f.Loader.At.IsZero() {
+	if !f.Loader.At.IsZero() && !f.HTTPAsked.After(f.Loader.At) {
 		return brokenOff(f, f.Loader, now)
 	}
 	if !f.Missing.At.IsZero() {
@@ -205,6 +215,9 @@ func httpRefused(f *Facts, now time.Time) *Verdict {
 	}
 	for _, p := range f.Ports {
 		if p.Stage == "http" && strings.HasPrefix(p.File, "http://") && !p.Acked.IsZero() {
+			if f.HTTPAsked.After(p.Acked) {
+				return f.loadingWhole(now)
+			}
 			if now.Sub(p.Acked) < patienceLoad {
 				return loading("Its firmware was told %s to boot from %s.", ago(p.Acked, now), p.File)
 			}
@@ -212,6 +225,15 @@ func httpRefused(f *Facts, now time.Time) *Verdict {
 		}
 	}
 	return nil
+}
+
+// loadingWhole is between the first request of UEFI HTTP Boot and the program's last byte.
+func (f *Facts) loadingWhole(now time.Time) *Verdict {
+	if now.Sub(f.HTTPAsked) < patienceKernel {
+		return loading("Its firmware asked %s for its boot program over HTTP, and is loading it.", ago(f.HTTPAsked, now))
+	}
+	return warn(CodeBrokenOff, fmt.Sprintf("Its firmware asked %s for its boot program over HTTP, and has not loaded it whole.", ago(f.HTTPAsked, now)),
+		"look at its console: firmware with little memory for HTTP boot gives up on large programs; set the boot mode to UEFI PXE then; else check the cable and the switch port for errors")
 }
 
 // noBootFile is a client that nothing can be done for.

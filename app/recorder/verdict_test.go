@@ -18,7 +18,7 @@ const (
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-var names = recorder.Names{Loaders: []string{"undionly.kpxe", "snponly.efi"}, Kernel: "vmlinuz", Initramfs: "initramfs.zst", Whole: "boot.efi"}
+var names = recorder.Names{Loaders: []string{"undionly.kpxe", "snponly.efi"}, Kernel: "vmlinuz", Initramfs: "initramfs.zst", Whole: "boot.efi", ToDisk: "disk.efi"}
 
 // tape writes down a boot as the appliance would.
 type tape struct {
@@ -150,6 +150,14 @@ func TestVerdicts(t *testing.T) {
 		{"agent up on another port", toKernel().address(50, "os", m{"mac": portB, "address": "192.0.2.102"}).rec(55, "agent.up", "", m{"address": "192.0.2.102"}), 60, recorder.CodeOtherPort, "warn", "is up 55 s after power-on, at 192.0.2.102 on port " + portB},
 		{"agent up", toKernel().address(50, "os", nil).rec(55, "agent.up", "", m{"address": "192.0.2.101"}), 60, recorder.CodeWell, "ok", "All well: the ramdisk's agent called 55 s after the machine was started."},
 		{"agent up long since", toKernel().rec(55, "agent.up", "", nil), 700, "", "", ""},
+		{"UEFI HTTP Boot asks for the size", begin("ramdisk").address(31, "http", nil).http(33, "/boot/KEY/boot.efi", m{"method": "HEAD", "bytes": 0}), 60, recorder.CodeLoading, "wait", "Its firmware asked 27 s ago for its boot program over HTTP, and is loading it."},
+		{"UEFI HTTP Boot on a slow wire", begin("ramdisk").address(31, "http", nil).rec(33, "http.begin", "", m{"mac": portA, "method": "GET", "name": "/boot/KEY/boot.efi"}), 100, recorder.CodeLoading, "wait", "and is loading it"},
+		{"UEFI HTTP Boot that never ends", begin("ramdisk").address(31, "http", nil).http(33, "/boot/KEY/boot.efi", m{"method": "HEAD", "bytes": 0}), 200, recorder.CodeBrokenOff, "warn", "has not loaded it whole. (look at its console: firmware with little memory"},
+		{"UEFI HTTP Boot broken off", begin("ramdisk").address(31, "http", nil).http(35, "/boot/KEY/boot.efi", m{"bytes": 1 << 20, "size": 27 << 20}), 40, recorder.CodeBrokenOff, "error", "ended 5 s ago after 1.0 MiB of 27.0 MiB"},
+		{"UEFI HTTP Boot tries again", begin("ramdisk").address(31, "http", nil).http(35, "/boot/KEY/boot.efi", m{"bytes": 1 << 20, "size": 27 << 20}).http(38, "/boot/KEY/boot.efi", m{"method": "HEAD", "bytes": 0}), 40, recorder.CodeLoading, "wait", "asked 2 s ago"},
+		{"UEFI HTTP Boot without permission", begin("ramdisk").address(31, "http", nil).http(33, "/boot/disk.efi", nil), 40, recorder.CodeToDisk, "error", "was sent to its disk"},
+		{"UEFI HTTP Boot when the disk should boot", begin("disk").address(31, "http", nil).http(33, "/boot/disk.efi", nil), 40, recorder.CodeNotDisk, "warn", "it was sent on to its disk 7 s ago"},
+		{"UKI and no agent", begin("ramdisk").address(31, "http", nil).http(35, "/boot/KEY/boot.efi", m{"bytes": 30 << 20, "size": 30 << 20}).console(36, "Access Denied"), 200, recorder.CodeNoAgent, "warn", "Its boot program was loaded 165 s ago, and the agent has not called; its console last said, 164 s ago: Access Denied. (look at the console: firmware with Secure Boot on"},
 		{"the UKI is loader, kernel and ramdisk", begin("ramdisk").address(31, "http", nil).http(35, "/boot/KEY/boot.efi", m{"bytes": 30 << 20, "size": 30 << 20}), 60, recorder.CodeLoading, "wait", "loaded 25 s ago"},
 		{"a port that nobody has confirmed", begin("ramdisk").address(31, "firmware", nil).rec(32, "boot.question", "port 00:00:5e:00:53:01 netbooted as one of node-1, and nobody has confirmed it", m{"wayOut": "confirm the port"}), 40, recorder.CodeQuestion, "error", "Powered on 40 s ago; port 00:00:5e:00:53:01 netbooted as one of node-1, and nobody has confirmed it. (confirm the port)"},
 		{"token traded twice", toKernel().rec(50, "agent.alarm", "the boot token of this power-on was traded a second time", nil), 55, recorder.CodeTokenReused, "error", "another machine called in its place"},

@@ -38,7 +38,19 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request, key, file string)
 	w.Header().Set("ETag", `"`+i.Tag+`"`)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", types[file])
+	s.begun(w, r, file)
 	http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(i, 0, i.Size))
+}
+
+// begun tells that firmware began to load its program. That takes half a minute on some, which would look like silence.
+func (s *Server) begun(w http.ResponseWriter, r *http.Request, file string) {
+	rec, ok := w.(*recorder)
+	if from := r.Header.Get("Range"); !ok || file != Program || r.Method != http.MethodGet || from != "" && !strings.HasPrefix(from, "bytes=0-") {
+		return
+	}
+	t := rec.transfer(r)
+	t.Begun = true
+	s.cfg.Record(t)
 }
 
 // exit serves the program that sends a UEFI machine on in its boot order.

@@ -81,11 +81,12 @@ func (r *recorder) readParts(whole *io.LimitedReader) (total int64, err error) {
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *recorder) transfer(req *http.Request) Transfer {
-	if r.status == 0 {
-		r.status = http.StatusOK
+	status := r.status
+	if status == 0 {
+		status = http.StatusOK
 	}
 	return Transfer{
-		Method: clip(req.Method), Path: r.name, Remote: remoteOf(req), Status: r.status, Bytes: r.bytes, Size: r.size,
+		Method: clip(req.Method), Path: r.name, Remote: remoteOf(req), Status: status, Bytes: r.bytes, Size: r.size,
 		Took: time.Since(r.start), Agent: clip(req.UserAgent()), MachineID: r.owner,
 	}
 }

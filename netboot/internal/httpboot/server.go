@@ -67,6 +67,7 @@ type Transfer struct {
 	Took         time.Duration
 	Agent        string // User-Agent, hostile text
 	MachineID    string // whose the file is; "" when it is nobody's own
+	Begun        bool   // it has only begun: another follows when it ends
 }
 
 // Config is what a Server needs. Mounts and Handlers may be empty.
