@@ -125,16 +125,7 @@ func wipedAs(t *testing.T, r agentv1.WipeResult, methods ...string) {
 // parts finds what make ramdisk and the OS image build left, or skips.
 func parts(t *testing.T) (dist, image string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("left out: boots a machine")
-	}
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		t.Skip("left out: QEMU is not installed: apt-get install qemu-system-x86")
-	}
-	dist = "../ramdisk/embed/dist/lab"
-	if _, err := os.Stat(filepath.Join(dist, ramdisk.InitramfsFile)); err != nil {
-		t.Skip("left out: no ramdisk was built: make ramdisk")
-	}
+	dist = ramdiskParts(t)
 	found, _ := filepath.Glob("../../.cache/lab/images/*/image.raw")
 	if len(found) == 0 {
 		t.Skip("left out: no OS image was built: make lab builds one")

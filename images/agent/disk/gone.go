@@ -14,7 +14,8 @@ const lookTime = 10 * time.Second
 // ifGone tells a disk that fails from one that is no longer there: pulled, or dropped by its controller. It stays an error
 // of the disk's when that cannot be seen.
 func (w *Writer) ifGone(ctx context.Context, d agentv1.Disk, err error) error {
-	if e, ok := app.AsError(err); !ok || e.Reason != "disk-io" {
+	e, ok := app.AsError(err)
+	if !ok || e.Reason != "disk-io" {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
@@ -28,10 +29,10 @@ func (w *Writer) ifGone(ctx context.Context, d agentv1.Disk, err error) error {
 	case lerr == nil && now.Name == d.Name:
 		return err
 	case lerr == nil:
-		return app.Errorf(app.Unavailable, "disk-gone", "%s (serial %q) went away and came back as %s: %w", d.Name, d.Serial, now.Name, err).
+		return app.Errorf(app.Unavailable, "disk-gone", "%s (serial %q) went away and came back as %s: %s", d.Name, d.Serial, now.Name, e.Message).
 			Do("look at its cabling, its bay and its power, and retry: what it holds now does not boot")
 	}
-	return app.Errorf(app.Unavailable, "disk-gone", "%s (serial %q) is gone: it was pulled, or its controller dropped it: %w", d.Name, d.Serial, err).
+	return app.Errorf(app.Unavailable, "disk-gone", "%s (serial %q) is gone: it was pulled, or its controller dropped it: %s", d.Name, d.Serial, e.Message).
 		Do("put it back or choose another disk, and retry: what it holds now does not boot")
 }
 
