@@ -40,7 +40,8 @@ func Seed(in SeedInput) map[string][]byte {
 
 // vendorData is one script, not a cloud-config: a user-data that sets the same keys would replace those. cloud-init runs it
 // once for an instance (module scripts-vendor); it installs the script that calls on every boot (scripts-per-boot), which
-// comes later in the same boot.
+// comes later in the same boot. Where there is systemd, later boots call as soon as network and sshd are up, and need neither
+// wait for cloud-init nor have it.
 func vendorData(url string) string {
 	return `#!/bin/sh
 set -e
@@ -49,6 +50,23 @@ mkdir -p "$dir"
 cat > "$dir/90-bcd-phone-home" <<'BCD_SCRIPT_ENDS'
 ` + phoneHomeScript(url) + `BCD_SCRIPT_ENDS
 chmod 700 "$dir/90-bcd-phone-home"
+units=/etc/systemd/system
+if [ -d "$units" ]; then
+  mkdir -p "$units/multi-user.target.wants"
+  cat > "$units/bcd-phone-home.service" <<BCD_UNIT_ENDS
+[Unit]
+Description=Tell the provisioning appliance that this system runs
+Wants=network-online.target
+After=network-online.target ssh.service sshd.service
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh $dir/90-bcd-phone-home
+[Install]
+WantedBy=multi-user.target
+BCD_UNIT_ENDS
+  ln -sf ../bcd-phone-home.service "$units/multi-user.target.wants/bcd-phone-home.service"
+fi
 `
 }
 
@@ -62,7 +80,8 @@ func phoneHomeScript(url string) string {
 		port = "80"
 	}
 	return fmt.Sprintf(`#!/bin/sh
-# Tells the provisioning appliance that this system runs. The address works for nothing else.
+# Tells the provisioning appliance that this system runs, once a boot. The address works for nothing else.
+[ -d /run ] && ! mkdir /run/bcd-phone-home 2>/dev/null && exit 0
 url='%s' host='%s' port='%s' path='/%s'
 boot=$(cat /proc/sys/kernel/random/boot_id)
 call() {

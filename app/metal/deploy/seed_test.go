@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,11 +30,15 @@ func TestSeedIsAFunctionOfItsInput(t *testing.T) {
 	}
 }
 
-// script runs the vendor-data as cloud-init does, below a root of its own, and gives the script it installs.
+// script runs the vendor-data as cloud-init does, below a root of its own with systemd, and gives the script it installs.
 func script(t *testing.T, vendor []byte) string {
 	t.Helper()
 	root := t.TempDir()
-	text := strings.ReplaceAll(string(vendor), "/var/lib/cloud", root)
+	units := filepath.Join(root, "units")
+	if err := os.Mkdir(units, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer("/var/lib/cloud", root, "/etc/systemd/system", units, "/run", filepath.Join(root, "run")).Replace(string(vendor))
 	if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", text).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -42,11 +47,38 @@ func script(t *testing.T, vendor []byte) string {
 	if err != nil || st.Mode().Perm() != 0o700 {
 		t.Fatalf("the installed script: %v, %v", st, err)
 	}
+	unit, err := os.ReadFile(filepath.Join(units, "multi-user.target.wants/bcd-phone-home.service"))
+	if err != nil || !strings.Contains(string(unit), "\nExecStart=/bin/sh "+path+"\n") {
+		t.Errorf("the unit for later boots: %v\n%s", err, unit)
+	}
 	body, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(body)
+}
+
+// TestASystemCallsOnceABoot runs the script twice, as systemd and cloud-init do.
+func TestASystemCallsOnceABoot(t *testing.T) {
+	var calls atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { calls.Add(1) }))
+	defer srv.Close()
+	run := filepath.Join(t.TempDir(), "run")
+	if err := os.Mkdir(run, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := script(t, Seed(SeedInput{PhoneHome: srv.URL + "/phone-home/0123"})["vendor-data"])
+	text = regexp.MustCompile(`\S+/run\b`).ReplaceAllString(text, run)
+	for range 2 {
+		// Its output is a pipe that the call in the background holds: Run returns once that has ended.
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", strings.ReplaceAll(text, ">/dev/null 2>&1 &", "&"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if n := calls.Load(); n != 1 {
+		t.Errorf("called %d times", n)
+	}
 }
 
 // TestPhoneHomeScriptCallsWithEachClient runs the script of a seed with one client at a time on its PATH.
