@@ -44,7 +44,7 @@ $(JS_PLUGIN)/node_modules/.package-lock.json: $(JS_PLUGIN)/package-lock.json
 	cd $(JS_PLUGIN) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 
 # What the ramdisks are made of: built again only when something of it is newer.
-RAMDISK_SOURCES := go.mod $(shell find app/*.go cmd/bcd-ramdisk images/agent images/chunk images/layout images/ramdisk proto -name '*.go' ! -name '*_test.go') \
+RAMDISK_SOURCES := go.mod $(shell find app/*.go cmd/bcd-ramdisk images/agent images/chunk images/flat images/layout images/ramdisk proto -name '*.go' ! -name '*_test.go') \
 	$(shell find images/ramdisk/modules -type f)
 $(RAMDISK)/lab/manifest.json: $(RAMDISK_SOURCES) | setup
 	go run ./images/ramdisk/mkramdisk -out $(RAMDISK) -work .cache/ramdisk -version $(VERSION)
@@ -61,7 +61,7 @@ lab: ## run the main job in virtual machines on an isolated network (as root); A
 	build/bcd lab --work .cache/lab $(if $(AUTO),--auto)
 
 # The packages whose tests boot machines: they run after the others, one package at a time, on an idle machine.
-GUESTS := ./plugins/sandbox/... ./images/ramdisk/... ./images/agent/... ./netboot/... ./bmc/virtual/... ./images/osimage/... ./app/lab/...
+GUESTS := ./plugins/sandbox/... ./images/ramdisk/... ./images/agent/... ./netboot/... ./bmc/virtual/... ./images/osimage/... ./images/flat/... ./app/lab/...
 # SQLite in Go under the race detector takes minutes for each of its tests; its concurrency is raced through its users.
 NORACE := github.com/better-compute/bcd/store
 

@@ -11,7 +11,7 @@ type Image struct {
 	Name       string    `json:"name"`                   // unique
 	State      string    `json:"state"`                  // "importing", "ready", "failed"
 	Reason     string    `json:"reason,omitempty"`       // for failed
-	Format     string    `json:"format"`                 // of the source: raw, qcow2 or iso, and what is around it: raw.gz, qcow2.xz, iso.zst
+	Format     string    `json:"format"`                 // of the source: raw, qcow2, iso, rootfs or oci, and what is around it: raw.gz, qcow2.xz, rootfs.zst
 	SourceSHA  string    `json:"sourceSha256,omitempty"` // hex, over the source bytes as delivered
 	SourceSize int64     `json:"sourceBytes,omitempty"`
 	RawBytes   int64     `json:"rawBytes,omitempty"`    // size of the disk the image describes

@@ -77,7 +77,7 @@ var rooms = map[string][]string{
 	"images/flat":    {"app"},
 	"images/agent":   {"app", "images/chunk", "images/layout", "proto/"},
 	"images/osimage": {"app"},
-	"images/ramdisk": {"app", "proto/"},
+	"images/ramdisk": {"app", "images/flat", "proto/"},
 	"images/uki":     {"app"},
 
 	"plugins/driver":   {},

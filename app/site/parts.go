@@ -27,7 +27,7 @@ func Parts() ([]ramdisk.Part, error) {
 	if !embed.Embedded() {
 		return out, nil
 	}
-	for _, flavour := range []string{ramdisk.Server, ramdisk.Lab} {
+	for _, flavour := range []string{ramdisk.Server, ramdisk.Lab, ramdisk.GRUB} {
 		dir, err := embed.FS(flavour)
 		if err != nil {
 			return nil, err

@@ -211,7 +211,7 @@ func (s *Site) wireCore(ctx context.Context) error {
 		return err
 	}
 	var err error
-	s.catalog, err = catalog.New(ctx, catalog.Config{Dir: filepath.Join(s.dir, imagesDir), Store: s.db, Log: s.log, Client: s.fetcher(), InUse: s.imageUse})
+	s.catalog, err = catalog.New(ctx, catalog.Config{Dir: filepath.Join(s.dir, imagesDir), Store: s.db, Log: s.log, Client: s.fetcher(), InUse: s.imageUse, Loaders: imageLoaders})
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,9 @@
 // Package catalog keeps the operating-system images: it imports them into the chunk store, lists and deletes them, and opens
 // their files for the boot listener.
 //
-// An import reads raw disks, qcow2 and ISO images, also compressed by gzip, xz or zstd, from an upload, a file or a URL, as a stream: memory stays small whatever
-// the size (a qcow2 image, which cannot be read in order, is spooled to a file first). A digest given with an import is
+// An import reads raw disks, qcow2 and ISO images, root file systems as tar archives and OCI images, also compressed by gzip,
+// xz or zstd, from an upload, a file or a URL, as a stream: memory stays small whatever the size (what cannot be read in order,
+// once, is spooled to a file first). A root file system becomes a disk of the layout of package flat. A digest given with an import is
 // over the bytes as delivered, that is, of the compressed file. An image is offered only when everything held: digest,
 // declared format and size, a complete partition table, and its files on the medium. Whatever else happens, including a
 // crash, leaves nothing: half-made files lie in one directory that New empties.
@@ -26,6 +27,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/images/chunk"
+	"github.com/better-compute/bcd/images/flat"
 )
 
 // The states of an image.
@@ -47,7 +49,9 @@ type Config struct {
 	// loopback. nil: imports by URL are refused.
 	Client *http.Client
 	// InUse names what needs an image's bytes now, such as a running deploy, or gives "". nil: nothing ever does.
-	InUse   func(ctx context.Context, imageID string) (string, error)
+	InUse func(ctx context.Context, imageID string) (string, error)
+	// Loaders gives the boot loaders that root file systems and OCI images are given. nil: those are refused.
+	Loaders func() (flat.Loaders, error)
 	MaxRaw  int64 // largest disk an image may describe, bytes; 0: 2 TiB
 	Reserve int64 // bytes of Dir's file system that imports leave free; 0: DefaultReserve
 	Now     func() time.Time

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/klauspost/pgzip"
@@ -27,6 +28,9 @@ const (
 	GZ    = "gz"
 	XZ    = "xz"
 	ZST   = "zst"
+
+	// Tar is what decode finds a root file system or an OCI image in; which of them it is, tells its content.
+	Tar = "tar"
 )
 
 // convert is the way out for a format that qemu-img reads.
@@ -60,7 +64,7 @@ var magics = []struct {
 	{0, "\x04\x22\x4d\x18", "", "compressed by lz4", "decompress it and compress it with zstd"},
 	{0, "PK\x03\x04", "", "a ZIP archive", "unpack it and import the disk image inside"},
 	{0, "7z\xbc\xaf\x27\x1c", "", "a 7-Zip archive", "unpack it and import the disk image inside"},
-	{257, "ustar", "", "a tar archive", "unpack it and import the disk image inside"},
+	{257, "ustar", Tar, "", ""},
 	{0, "hsqs", "", "a squashfs file system", "import a whole disk image"},
 	{0, "MSWIM\x00\x00\x00", "", "a Windows image (WIM)", "import a whole disk image"},
 	{0, "<!DOCTYPE", "", "a web page", "check the address of the image"},
@@ -82,11 +86,13 @@ func sniff(head []byte) (string, error) {
 }
 
 // plain reports whether a format is no compression.
-func plain(format string) bool { return format == Raw || format == QCOW2 || format == ISO }
+func plain(format string) bool {
+	return format == Raw || format == QCOW2 || format == ISO || format == Tar
+}
 
 // stream is a source on its way to raw bytes.
 type stream struct {
-	inner string // Raw, QCOW2 or ISO
+	inner string // Raw, QCOW2, ISO or Tar
 	outer string // GZ, XZ, ZST or ""
 	r     *bufio.Reader
 	close func()
@@ -119,7 +125,12 @@ func decode(src io.Reader, declared string) (*stream, error) {
 			return nil, err
 		}
 	}
+	kind := treeKind(declared)
+	if kind != "" && s.inner == Raw { // an archive from before there was a magic number
+		s.inner = Tar
+	}
 	switch {
+	case kind != "" && s.inner == Tar && (declared == kind || declared == kind+strings.TrimPrefix(s.format(), Tar)):
 	case !plain(s.inner):
 		err = app.Errorf(app.Unsupported, "image-format", "the image is compressed twice, by %s and then %s", s.inner, s.outer).Do("decompress it once")
 	case declared != "" && declared != s.format() && (s.outer == "" || declared != s.outer):

@@ -17,7 +17,7 @@ import (
 // Source says what an import is to be.
 type Source struct {
 	Name   string // an app.ValidName, unique
-	Format string // "raw", "qcow2", or one of them with ".gz", ".xz", ".zst"; "": told by the first bytes
+	Format string // "raw", "qcow2", "iso", "rootfs", "oci", or one of them with ".gz", ".xz", ".zst"; "": told by the content
 	Digest string // SHA-256 or SHA-512 over the bytes as delivered, hex, in any case, with or without "sha256:"; "": none
 	Size   int64  // bytes as delivered; 0: unknown
 	MaxRaw int64  // largest disk the image may describe; 0: the catalog's limit
@@ -83,6 +83,8 @@ func (c *Catalog) fileSource(src *Source, path string) error {
 	switch {
 	case err != nil:
 		return app.Invalid("path", "%q cannot be read: %v", path, errors.Unwrap(err)).Do("give the path of a file on the appliance that it may read")
+	case info.IsDir():
+		return directorySource(*src, path)
 	case !info.Mode().IsRegular():
 		return app.Invalid("path", "%q is not a regular file", path)
 	}
@@ -91,7 +93,12 @@ func (c *Catalog) fileSource(src *Source, path string) error {
 }
 
 func openFile(path string) opener {
-	return func(context.Context, *meter) (io.ReadCloser, error) { return os.Open(path) }
+	return func(context.Context, *meter) (io.ReadCloser, error) {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			return openDirectory(path)
+		}
+		return os.Open(path)
+	}
 }
 
 // opener opens the source of an import.
@@ -218,6 +225,9 @@ func (c *Catalog) take(ctx context.Context, i *app.Image, src Source, sum *diges
 		return nil, err
 	}
 	defer in.Close()
+	if d, ok := in.(*directory); ok {
+		return c.takeDirectory(ctx, i, d, src)
+	}
 	counted := &source{ctx: ctx, r: in, sum: sum, meter: m, size: src.Size}
 	s, err := decode(counted, src.Format)
 	if err != nil {
@@ -227,6 +237,9 @@ func (c *Catalog) take(ctx context.Context, i *app.Image, src Source, sum *diges
 	limit, why := c.cfg.MaxRaw, "the limit of this appliance"
 	if src.MaxRaw > 0 && src.MaxRaw < limit {
 		limit, why = src.MaxRaw, "the limit given with the import"
+	}
+	if s.inner == Tar {
+		return c.takeTar(ctx, i, s, src.Format, counted, limit, why)
 	}
 	if s.inner == ISO {
 		return c.takeISO(ctx, i, &bounded{r: s.r, left: limit, limit: limit, why: why}, counted, s.format())

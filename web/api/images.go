@@ -17,14 +17,15 @@ import (
 type FetchInput struct {
 	Name   string `json:"name" doc:"name of the image"`
 	URL    string `json:"url,omitempty" doc:"http or https URL to fetch it from"`
-	Path   string `json:"path,omitempty" doc:"absolute path of a file on the appliance"`
+	Path   string `json:"path,omitempty" doc:"absolute path on the appliance, of a file or of the directory of an OCI image"`
 	SHA256 string `json:"sha256,omitempty" doc:"SHA-256 of the file as delivered, hex; required with a URL"`
-	Format string `json:"format,omitempty" doc:"raw, qcow2 or iso, packed ones with .gz, .xz or .zst; absent: told by its first bytes"`
+	Format string `json:"format,omitempty" doc:"raw, qcow2, iso, rootfs (a tar archive) or oci, packed ones with .gz, .xz or .zst; absent: told by its content"`
 }
 
 // Formats lists the image formats an import can be told of.
 func Formats() []string {
-	return []string{"raw", "raw.gz", "raw.xz", "raw.zst", "qcow2", "qcow2.gz", "qcow2.xz", "qcow2.zst", "iso", "iso.gz", "iso.xz", "iso.zst"}
+	return []string{"raw", "raw.gz", "raw.xz", "raw.zst", "qcow2", "qcow2.gz", "qcow2.xz", "qcow2.zst", "iso", "iso.gz", "iso.xz", "iso.zst",
+		"rootfs", "rootfs.gz", "rootfs.xz", "rootfs.zst", "oci", "oci.gz", "oci.xz", "oci.zst"}
 }
 
 func (a *API) imageRoutes() []Route {
@@ -34,7 +35,7 @@ func (a *API) imageRoutes() []Route {
 			Summary: "Import an image from a URL or, with compute:settings:write, from a file on the appliance.", CLI: CLI{"image", "import"}, Args: []string{"name"}}, a.importImage),
 		on(Route{ID: "images.upload", Method: "PUT", Path: "/api/v1/images/{name}", Permission: app.PermImagesWrite, Raw: true, Status: http.StatusCreated,
 			Summary: "Upload an image: the body is the image, its length is declared.",
-			Headers: []Param{{"Content-Digest", "string", "sha-256=:BASE64: of the body (RFC 9530)"}, {"Bcd-Image-Format", "string", "raw, qcow2 or iso, packed ones with .gz, .xz or .zst; absent: told by its first bytes"}},
+			Headers: []Param{{"Content-Digest", "string", "sha-256=:BASE64: of the body (RFC 9530)"}, {"Bcd-Image-Format", "string", "raw, qcow2, iso, rootfs (a tar archive) or oci, packed ones with .gz, .xz or .zst; absent: told by its content"}},
 			CLI:     CLI{"image", "upload"}}, a.uploadImage),
 		on(Route{ID: "images.get", Method: "GET", Path: "/api/v1/images/{id}", Permission: app.PermImagesRead, Summary: "Show one image, by id or name.", CLI: CLI{"image", "show"}}, a.getImage),
 		on(Route{ID: "images.delete", Method: "DELETE", Path: "/api/v1/images/{id}", Permission: app.PermImagesWrite, Summary: "Delete an image.", CLI: CLI{"image", "delete"}}, a.deleteImage),

@@ -135,7 +135,7 @@ type Service interface {
 type ImportInput struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256,omitempty"` // hex, of the bytes as delivered
-	Format string `json:"format,omitempty"` // one of Formats; empty: told by its first bytes
+	Format string `json:"format,omitempty"` // one of Formats; empty: told by its content
 }
 
 // Catalog is the image store.

@@ -67,6 +67,9 @@ func run(ctx context.Context, stdout io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := ramdisk.BuildGRUB(ctx, filepath.Join(o.out, ramdisk.GRUB)); err != nil {
+		return err
+	}
 	for _, flavour := range split(o.flavours) {
 		if err := buildFlavour(ctx, o, flavour, ramdisk.Config{Agent: agent, Loader: loader, Stub: stub, Progress: say}); err != nil {
 			return err

@@ -32,7 +32,7 @@ func (d ImagesData) importing() bool {
 }
 
 func (d ImagesData) formatOptions() []Option {
-	out := []Option{{"", "told by its first bytes"}}
+	out := []Option{{"", "told by its content"}}
 	for _, f := range d.Formats {
 		out = append(out, Option{f, f})
 	}
@@ -159,7 +159,7 @@ func uploadForm(p Page, d ImagesData) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "\">Disk image</label> <input id=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "\">Disk image or root file system</label> <input id=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -172,7 +172,7 @@ func uploadForm(p Page, d ImagesData) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "\" type=\"file\" name=\"file\" required><div class=\"hint\">raw or qcow2, plain or packed with gz, xz or zst. It is streamed; size does not matter.</div></div><div data-upload hidden><progress value=\"0\" max=\"1\" aria-label=\"Upload\"></progress><div class=\"inline\"><span data-text role=\"status\"></span><button type=\"button\" class=\"small\" hidden>Stop</button></div></div><button class=\"main\" type=\"submit\">Upload</button></form>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "\" type=\"file\" name=\"file\" required><div class=\"hint\">A raw or qcow2 disk, an ISO, or a root file system with a kernel in it: a tar archive or an OCI image, which becomes a disk that boots by BIOS and UEFI. Plain or packed with gz, xz or zst.</div></div><div data-upload hidden><progress value=\"0\" max=\"1\" aria-label=\"Upload\"></progress><div class=\"inline\"><span data-text role=\"status\"></span><button type=\"button\" class=\"small\" hidden>Stop</button></div></div><button class=\"main\" type=\"submit\">Upload</button></form>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -21,7 +21,7 @@ import (
 func uploadCommand() *cobra.Command {
 	var format, digest string
 	cmd := &cobra.Command{Use: "upload <name> <file>", Short: "Upload an image.", Args: cobra.ExactArgs(2)}
-	cmd.Flags().StringVar(&format, "format", "", "raw, qcow2 or iso, also with .gz, .xz or .zst; found out when absent")
+	cmd.Flags().StringVar(&format, "format", "", "raw, qcow2, iso, rootfs or oci, also with .gz, .xz or .zst; found out when absent")
 	cmd.Flags().StringVar(&digest, "sha256", "", "the digest its publisher states; checked before anything is sent")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := connect()

@@ -23,8 +23,11 @@ func (f *FS) Regions() []Region {
 	}
 	for g := range f.groups {
 		at := bitmapAt(int64(g))
-		if hasSuper(int64(g)) {
-			add(int64(g)*blocksPerGroup, 1+gdtBlocks, func() []byte { return f.head(g) })
+		switch {
+		case g == 0:
+			add(0, 1+gdtBlocks, func() []byte { return f.head(g) })
+		case hasSuper(int64(g)):
+			add(int64(g)*blocksPerGroup, descs+int64(f.descBlocks()), func() []byte { return f.head(g) })
 		}
 		add(at, 1, func() []byte { return f.blockBitmap(g) })
 		add(at+1, 1, func() []byte { return f.inodeBitmap(g) })
