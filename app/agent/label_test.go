@@ -11,7 +11,8 @@ import (
 )
 
 func TestARamdiskAdvertisesItsDrivers(t *testing.T) {
-	want := map[string]string{"bc.dev/driver.ramdisk": "1.0.0", "bc.dev/driver-kind.ramdisk.inspect": "1"}
+	want := map[string]string{"bc.dev/driver.ramdisk": "1.0.0", "bc.dev/driver-kind.ramdisk.inspect": "1",
+		"bc.dev/driver.image-stream": "1.0.0", "bc.dev/driver-kind.image-stream.deploy": "1"}
 	if got := labels(agentv1.RamdiskDrivers()); cmp.Diff(want, got) != "" {
 		t.Error(cmp.Diff(want, got))
 	}

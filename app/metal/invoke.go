@@ -61,18 +61,25 @@ func (p *Ports) ProfileSteps(ctx context.Context, m *app.Machine, prefix string,
 }
 
 // planInvoke makes the one command that an operation of a driver becomes.
-func (p *Ports) planInvoke(_ context.Context, m *app.Machine, s app.ProfileStep) (workflow.Step, error) {
+func (p *Ports) planInvoke(ctx context.Context, m *app.Machine, s app.ProfileStep) (workflow.Step, error) {
 	c, err := p.Drivers.PlanStep(m, s)
 	if err != nil {
 		return workflow.Step{}, err
 	}
-	step := workflow.Step{Kind: agentv1.KindDriverInvoke, On: workflow.OnSite, Lane: workflow.LaneProvision, Destructive: true, Budget: app.Duration(invokeBudget),
-		Payload: payload(agentv1.DriverInvokeArgs{Concern: c.Concern, Operation: c.Operation, Args: c.With, Driver: c.Driver, Config: c.Config})}
+	in := agentv1.DriverInvokeArgs{Concern: c.Concern, Operation: c.Operation, Args: c.With, Driver: c.Driver, Config: c.Config}
+	step := workflow.Step{Kind: agentv1.KindDriverInvoke, On: workflow.OnSite, Lane: workflow.LaneProvision, Destructive: true, Budget: app.Duration(invokeBudget)}
 	if c.On == driver.RunsOnRamdisk {
 		step.On = workflow.OnAgent
 		if !ramdiskServes(c) {
 			return step, app.Errorf(app.Unsupported, "bmc-driver-unsupported", "the ramdisk's agent does not serve %s", s.Step).At(s.Step).Do("let the step run on the site")
 		}
+		if err := p.planArguments(ctx, m, &in); err != nil {
+			return step, err
+		}
+	}
+	step.Payload = payload(in)
+	if changesDisks(step) { // it may begin again on the same disk, and shows progress all the time
+		step.Rewrites, step.Stall = true, app.Duration(WriteStall)
 	}
 	return step, nil
 }
@@ -98,8 +105,12 @@ func invokePayload(c workflow.Command, onSite bool) (agentv1.DriverInvoke, error
 	return in, json.Unmarshal(c.Payload, &in.Args)
 }
 
-func (p *Ports) prepareInvoke(_ context.Context, s workflow.StepContext) (any, error) {
-	return invokePayload(s.Command(), false)
+func (p *Ports) prepareInvoke(ctx context.Context, s workflow.StepContext) (any, error) {
+	in, err := invokePayload(s.Command(), false)
+	if err == nil {
+		err = p.deliverArguments(ctx, s.Command(), &in.Args)
+	}
+	return in, err
 }
 
 // runInvoke runs an operation on the site. The command's expiry is the call's deadline.

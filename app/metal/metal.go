@@ -53,6 +53,8 @@ type Ports struct {
 	CD BootCD
 	// Verdict says how far a machine's boot came, in a sentence, and what a person can do; "" when nothing is known. May be nil.
 	Verdict func(ctx context.Context, machineID string) (sentence, wayOut string)
+	// arguments are those of the ramdisk's operations that the site makes, by operation.
+	arguments map[string]Arguments
 	// AskPort puts down that a port of owner was seen in m, for a person to answer; it is in m's timeline then. May be nil.
 	AskPort func(ctx context.Context, mac app.MAC, owner, m *app.Machine)
 	Now     func() time.Time
@@ -115,9 +117,10 @@ func Enter(m *app.Machine, w *workflow.Workflow, to app.State, now time.Time) {
 }
 
 // Leave moves a machine out of a verb. done is the state of success; dirty says that an abort cannot return to where the
-// machine was, because the verb had begun to change its disks.
+// machine was, because the verb had begun to change its disks; steps of a hardware profile that do are seen here.
 func Leave(m *app.Machine, w *workflow.Workflow, done app.State, dirty bool, now time.Time) {
 	m.WorkflowID, m.StateSince = "", now
+	dirty = dirty || ChangedDisks(w)
 	switch {
 	case w.State == workflow.Done:
 		m.State, m.StateReason, m.FailedVerb, m.Before = done, "", "", ""

@@ -2,6 +2,7 @@ package metal_test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/metal"
 	"github.com/better-compute/bcd/app/workflow"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -107,6 +109,27 @@ func TestNothingStartsThatCouldNotNetboot(t *testing.T) {
 		}
 		if err := p.CanNetboot(t.Context(), &app.Machine{}); err != c.want {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A hardware profile's step that began to change a disk leaves the machine failed when its workflow is aborted, as a write does.
+func TestAWorkflowWhoseStepChangedADiskCannotBeUndone(t *testing.T) {
+	step := func(state workflow.StepState, on, concern string) workflow.Step {
+		return workflow.Step{ID: "profile-0", Kind: agentv1.KindDriverInvoke, On: on, State: state, Payload: json.RawMessage(`{"concern":"` + concern + `","operation":"x"}`)}
+	}
+	for name, c := range map[string]struct {
+		step workflow.Step
+		want app.State
+	}{
+		"begun":           {step(workflow.StepRunning, workflow.OnAgent, "deploy"), app.StateFailed},
+		"not begun":       {step(workflow.StepWaiting, workflow.OnAgent, "deploy"), app.StateReady},
+		"another concern": {step(workflow.StepRunning, workflow.OnAgent, "inspect"), app.StateReady},
+	} {
+		m := &app.Machine{State: app.StateCommissioning, Before: app.StateReady}
+		metal.Leave(m, &workflow.Workflow{Verb: "commission", State: workflow.Aborted, Steps: []workflow.Step{c.step}}, app.StateReady, false, time.Unix(1, 0))
+		if m.State != c.want {
+			t.Errorf("%s: the machine is %s, want %s", name, m.State, c.want)
 		}
 	}
 }

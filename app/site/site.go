@@ -24,6 +24,7 @@ import (
 	"github.com/better-compute/bcd/app/event"
 	"github.com/better-compute/bcd/app/health"
 	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/metal/deploy"
 	"github.com/better-compute/bcd/app/recorder"
 	"github.com/better-compute/bcd/app/secret"
 	"github.com/better-compute/bcd/app/workflow"
@@ -247,7 +248,7 @@ func (s *Site) rememberBMCs(ctx context.Context) error {
 
 // imageUse names the deploy that needs an image's bytes now.
 func (s *Site) imageUse(ctx context.Context, imageID string) (string, error) {
-	active, err := s.engine.List(ctx, workflow.Filter{Verb: "deploy", Active: true, Limit: 1000})
+	active, err := s.engine.List(ctx, workflow.Filter{Active: true, Limit: 1000})
 	if err != nil {
 		return "", err
 	}
@@ -255,8 +256,8 @@ func (s *Site) imageUse(ctx context.Context, imageID string) (string, error) {
 		var in struct {
 			ImageID string `json:"imageId"`
 		}
-		if json.Unmarshal(w.Input, &in) == nil && in.ImageID == imageID {
-			return "the deploy of machine " + w.MachineID, nil
+		if w.Verb == deploy.Verb && json.Unmarshal(w.Input, &in) == nil && in.ImageID == imageID || deploy.Writes(&w, imageID) {
+			return "the " + w.Verb + " of machine " + w.MachineID, nil
 		}
 	}
 	return "", nil
@@ -279,7 +280,7 @@ func (s *Site) urls(address string) (siteURLs, bootURLs []string) {
 func (s *Site) wireWeb(ctx context.Context) (err error) {
 	s.api, err = api.New(api.Config{
 		Machines: s.db, Network: s.db, Images: s.db, Events: s.db, Profiles: s.db, Settings: s.db, Workflows: s.engine, Access: s.access,
-		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry, s.bus.Emit}, Bindings: s.bindings, Approvals: s.db, Operations: s.db,
+		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry, s.bus.Emit}, Bindings: s.bindings, Approvals: s.db, Operations: s.db, BootOrders: s.db,
 		DestructiveBatch: s.cfg.File.Site.DestructiveBatch, Plugins: hosted{s.plugins, s.bus.Emit}, Health: warnings{s.health},
 		Wire:    s.netboot,
 		Version: s.cfg.Version, Log: s.log,

@@ -314,3 +314,46 @@ func (r *rig) processes(look func(where, text string)) {
 		}
 	}
 }
+
+// A profile's steps may wipe the machine's own disks and put an image on a disk: the agent is sent one disk's identity and an
+// image's index, signed, and does it by the code of the verbs.
+func TestAProfilesStepsWriteDisks(t *testing.T) {
+	t.Parallel()
+	r, c := ready(t)
+	r.start("")
+	profile := func(step string) error {
+		return r.call(http.MethodPut, "/api/v1/profiles/disks", json.RawMessage(`{"drivers":{"deploy":"image-stream"},"steps":{"beforeWrite":[`+step+`]}}`), nil)
+	}
+	if e, _ := app.AsError(profile(`{"step":"deploy.deploy","with":{"image":"tiny"}}`)); e == nil || e.Reason != "role-unsupported" {
+		t.Errorf("on the site: %v", e)
+	}
+	if err := profile(`{"step":"deploy.deploy","on":"ramdisk","with":{"image":"gone","disk":{"serial":"SIMDISK1"}}}`); err != nil {
+		t.Fatal(err)
+	}
+	r.must(http.MethodPatch, "/api/v1/machines/"+machineName, json.RawMessage(`{"hardwareProfile":"disks"}`), nil)
+	spec := app.DeploySpec{Image: imageName}
+	err := r.call(http.MethodPost, "/api/v1/machines/"+machineName+"/deploy", spec, nil)
+	if e, _ := app.AsError(err); e == nil || e.Code != app.NotFound {
+		t.Errorf("a step whose image is missing: %v", err)
+	}
+	if err := profile(`{"step":"deploy.tearDown","on":"ramdisk","with":{"wipe":"secure"}},{"step":"deploy.deploy","on":"ramdisk","with":{"image":"tiny","disk":{"serial":"SIMDISK1"}},"timeout":"5m"}`); err != nil {
+		t.Fatal(err)
+	}
+	id := r.verb(machineName, api.Deploy, spec)
+	if n := r.await(newsOver); n.State != "done" {
+		t.Fatalf("it is %s\n%s", n.State, r.story())
+	}
+	w := r.workflow(id)
+	var out agentv1.DriverInvokeResult
+	var written driver.DeployResult
+	s := step(t, w, "before-1")
+	if json.Unmarshal(s.Result, &out) != nil || json.Unmarshal(out.Result, &written) != nil || written.Bytes == 0 || s.On != workflow.OnAgent || !s.Destructive || !s.Rewrites || time.Duration(s.Budget) != 5*time.Minute {
+		t.Errorf("the step is %+v: %s", s, s.Result)
+	}
+	if c.ran(agentv1.KindDriverInvoke) != 2 || c.ran(agentv1.KindWrite) != 1 {
+		t.Errorf("the agent ran %d calls of drivers and %d writes", c.ran(agentv1.KindDriverInvoke), c.ran(agentv1.KindWrite))
+	}
+	if m := r.machine(machineName); len(m.OwnDisks) != 1 || m.OwnDisks[0].Serial != "SIMDISK1" || m.Labels["bc.dev/driver-kind.image-stream.deploy"] != "1" {
+		t.Errorf("own disks %+v, labels %v", m.OwnDisks, m.Labels)
+	}
+}

@@ -80,6 +80,34 @@ func TestCallsThatCannotBe(t *testing.T) {
 	}
 }
 
+// diskCalls are calls of image-stream, as a hardware profile's step would send them.
+func diskCalls() map[string]func(*agentv1.DriverInvoke) {
+	call := func(operation, args string) func(*agentv1.DriverInvoke) {
+		return func(d *agentv1.DriverInvoke) {
+			d.Args = agentv1.DriverInvokeArgs{Concern: "deploy", Operation: operation, Args: json.RawMessage(args), Driver: "image-stream"}
+		}
+	}
+	return map[string]func(*agentv1.DriverInvoke){
+		"inspect":  nil,
+		"deploy":   call("deploy", `[{"machine":"m-1","image":"/images/i/index","sha256":"aa","disk":{"serial":"S1"},"rawBytes":4096}]`),
+		"tearDown": call("tearDown", `[{"machine":"m-1","wipe":"secure","disks":[{"serial":"S1"}]}]`),
+	}
+}
+
+func TestImagesAreWrittenThroughADriver(t *testing.T) {
+	for name, change := range diskCalls() {
+		world(t, nil, func(t *testing.T, site *agenttest.Site, sim *agenttest.Sim) {
+			c := invocation(site, "wf:1:before-0#0", change)
+			site.Send(c)
+			r := site.Result(c.Key)
+			var out agentv1.DriverInvokeResult
+			if err := json.Unmarshal(r.Result, &out); err != nil || r.State != "done" || len(out.Result) < 2 {
+				t.Errorf("%s: %+v: %v", name, r, err)
+			}
+		})
+	}
+}
+
 // alone sends one order and then an inventory, whose answer shows that the order was judged before it; the order must not
 // have run.
 func alone(t *testing.T, send func(site *agenttest.Site) (key string)) {
@@ -96,11 +124,15 @@ func alone(t *testing.T, send func(site *agenttest.Site) (key string)) {
 }
 
 func TestAnUnsignedDriverCallIsRefused(t *testing.T) {
-	alone(t, func(site *agenttest.Site) string {
-		s := site.Sign(invocation(site, "wf:1:profile-0#0", nil))
-		site.SendRaw(agentv1.SignedCommand{Command: s.Command})
-		return "wf:1:profile-0#0"
-	})
+	for name, change := range diskCalls() {
+		t.Run(name, func(t *testing.T) {
+			alone(t, func(site *agenttest.Site) string {
+				s := site.Sign(invocation(site, "wf:1:profile-0#0", change))
+				site.SendRaw(agentv1.SignedCommand{Command: s.Command})
+				return "wf:1:profile-0#0"
+			})
+		})
+	}
 }
 
 func TestAForeignDriverCallIsRefused(t *testing.T) {
@@ -123,33 +155,41 @@ func TestAForeignDriverCallIsRefused(t *testing.T) {
 			return site.Sign(c)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			alone(t, func(site *agenttest.Site) string {
-				site.SendRaw(forge(site, invocation(site, "wf:1:profile-0#0", nil)))
-				return "wf:1:profile-0#0"
+		for call, change := range diskCalls() {
+			t.Run(name+" "+call, func(t *testing.T) {
+				alone(t, func(site *agenttest.Site) string {
+					site.SendRaw(forge(site, invocation(site, "wf:1:profile-0#0", change)))
+					return "wf:1:profile-0#0"
+				})
 			})
-		})
+		}
 	}
 }
 
 func TestAReplayedDriverCallDoesNotRunAgain(t *testing.T) {
-	world(t, nil, func(t *testing.T, site *agenttest.Site, sim *agenttest.Sim) {
-		c := invocation(site, "wf:1:profile-0#0", nil)
-		site.Send(c)
-		site.Result(c.Key)
-		site.Send(c)
-		site.Await(func(h agenttest.Heard) bool { return len(h.Results) == 2 })
-		if n := sim.Runs(c.Key); n != 1 {
-			t.Errorf("it ran %d times", n)
-		}
-	})
+	for name, change := range diskCalls() {
+		world(t, nil, func(t *testing.T, site *agenttest.Site, sim *agenttest.Sim) {
+			c := invocation(site, "wf:1:profile-0#0", change)
+			site.Send(c)
+			site.Result(c.Key)
+			site.Send(c)
+			site.Await(func(h agenttest.Heard) bool { return len(h.Results) == 2 })
+			if n := sim.Runs(c.Key); n != 1 {
+				t.Errorf("%s: it ran %d times", name, n)
+			}
+		})
+	}
 }
 
 func TestAnExpiredDriverCallIsRefused(t *testing.T) {
-	alone(t, func(site *agenttest.Site) string {
-		c := invocation(site, "wf:1:profile-0#0", nil)
-		c.NotAfter = c.NotAfter.Add(-1000 * time.Hour)
-		site.Send(c)
-		return c.Key
-	})
+	for name, change := range diskCalls() {
+		t.Run(name, func(t *testing.T) {
+			alone(t, func(site *agenttest.Site) string {
+				c := invocation(site, "wf:1:profile-0#0", change)
+				c.NotAfter = c.NotAfter.Add(-1000 * time.Hour)
+				site.Send(c)
+				return c.Key
+			})
+		})
+	}
 }

@@ -110,13 +110,18 @@ func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listene
 		agentv1.KindReboot:   end(early.Restart),
 		agentv1.KindPowerOff: end(early.PowerOff),
 	}
-	out[agentv1.KindDriverInvoke] = Invoke(map[string]Operations{"ramdisk": {"inspect.inspect": out[agentv1.KindInventory]}})
-	for kind, h := range disk.New(disk.Config{BootURLs: data.BootURLs, Disks: disks, Log: log}).Handlers() {
+	writer := disk.New(disk.Config{BootURLs: data.BootURLs, Disks: disks, Log: log})
+	for kind, h := range writer.Handlers() {
 		out[kind] = h
 	}
-	for kind, h := range wipe.New(wipe.Config{Disks: disks, Log: log, Now: now}).Handlers() {
+	wiper := wipe.New(wipe.Config{Disks: disks, Log: log, Now: now})
+	for kind, h := range wiper.Handlers() {
 		out[kind] = h
 	}
+	out[agentv1.KindDriverInvoke] = Invoke(map[string]Operations{
+		"ramdisk":      {"inspect.inspect": out[agentv1.KindInventory]},
+		"image-stream": {"deploy.deploy": writer.Deploy, "deploy.tearDown": wiper.TearDown},
+	})
 	for kind, h := range commission.New(commission.Config{Disks: disks, Ports: inv.Ports, BootURLs: data.BootURLs, Log: log, Now: now}).Handlers() {
 		out[kind] = h
 	}

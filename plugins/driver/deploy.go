@@ -19,6 +19,8 @@ type DeploySpec struct {
 	Disk    json.RawMessage `json:"disk,omitempty"`  // the disk's identity, as inventoried
 	Seed    json.RawMessage `json:"seed,omitempty"`  // what the installed system is configured with
 	Kexec   bool            `json:"kexec,omitempty"` // enter it without firmware
+	// WipeOthers allows clearing other disks that carry the image's file systems.
+	WipeOthers bool `json:"wipeOthers,omitempty"`
 }
 
 // DeployResult is what was written.
@@ -34,7 +36,7 @@ type TearDownOptions struct {
 
 func deployKind() Kind {
 	return Kind{Name: "deploy", Operations: []Operation{
-		op1("deploy", "spec", Deploy.Deploy),
+		spread(op1("deploy", "spec", Deploy.Deploy), "machine", "image", "sha256", "disk", "seed", "kexec", "wipeOthers"),
 		spread(op1("tearDown", "options", done1(Deploy.TearDown)), "wipe"),
 	}}
 }

@@ -63,6 +63,7 @@ func New(p *metal.Ports, cfg Config) *Verbs {
 	}
 	v := &Verbs{p, cfg}
 	v.register()
+	p.Complete(operation, metal.Arguments{Plan: v.planStep, Deliver: v.deliverStep})
 	p.Flows.RegisterVerb(workflow.Verb{
 		Name: Verb, Version: 2,
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
@@ -263,16 +264,7 @@ func checkSpec(spec *app.DeploySpec, m *app.Machine) error {
 // steps is the workflow for a plan: a hardware profile's own steps stand before the disk is touched, and after the system
 // on it is configured.
 func (v *Verbs) steps(m *app.Machine, pl plan, img *app.Image, own ownSteps) []workflow.Step {
-	var uuids []string
-	for _, p := range img.Layout.Partitions {
-		if p.FSUUID != "" {
-			uuids = append(uuids, p.FSUUID)
-		}
-	}
-	write := metal.OnAgent("write", "Write and read back "+img.Name, agentv1.KindWrite, agentv1.Write{
-		Disk: pl.Target, ImageID: img.ID, IndexURL: v.cfg.IndexPath(img), IndexSHA256: img.Index, RawBytes: img.RawBytes,
-		SectorSize: img.Layout.SectorSize, FSUUIDs: uuids, WipeOthers: pl.Spec.WipeOthers, Seeds: pl.Seeds,
-	})
+	write := metal.OnAgent("write", "Write and read back "+img.Name, agentv1.KindWrite, v.order(img, pl.Target, pl.Spec.WipeOthers, pl.Seeds))
 	write.RetrySafe, write.Destructive, write.Rewrites = false, true, true
 	write.Stall = app.Duration(metal.WriteStall)
 	steps := append(append(v.p.Ramdisk(m), own.before...),
@@ -299,6 +291,18 @@ func (v *Verbs) steps(m *app.Machine, pl plan, img *app.Image, own ownSteps) []w
 			site("proof", "Wait for the cold-booted system", kindProof, waitMargin*metal.OSPhonedHome))
 	}
 	return steps
+}
+
+// order is the agent's order to write an image to a disk.
+func (v *Verbs) order(img *app.Image, to agentv1.DiskTarget, wipeOthers bool, seeds []agentv1.Seed) agentv1.Write {
+	w := agentv1.Write{Disk: to, ImageID: img.ID, IndexURL: v.cfg.IndexPath(img), IndexSHA256: img.Index, RawBytes: img.RawBytes,
+		SectorSize: img.Layout.SectorSize, WipeOthers: wipeOthers, Seeds: seeds}
+	for _, p := range img.Layout.Partitions {
+		if p.FSUUID != "" {
+			w.FSUUIDs = append(w.FSUUIDs, p.FSUUID)
+		}
+	}
+	return w
 }
 
 // coldBoot is off, disk, on: a reset cannot be checked.

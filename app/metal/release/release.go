@@ -35,6 +35,7 @@ type Verbs struct{ p *metal.Ports }
 // New registers the verb.
 func New(p *metal.Ports) *Verbs {
 	v := &Verbs{p}
+	p.Complete(operation, metal.Arguments{Plan: v.planStep, Deliver: v.deliverStep})
 	p.Flows.Register(workflow.Kind{Name: kindCertificate, Budget: time.Minute, Run: v.certify})
 	p.Flows.Register(workflow.Kind{Name: kindProof, Budget: time.Minute, Run: v.proof})
 	p.Flows.RegisterVerb(workflow.Verb{

@@ -42,6 +42,12 @@ func DefaultHandlers() map[string]agent.Handler {
 		agentv1.KindInventory: simple(func(struct{}) any { return Inventory() }),
 		agentv1.KindDriverInvoke: agent.Invoke(map[string]agent.Operations{
 			"ramdisk": {"inspect.inspect": simple(func(struct{}) any { return Inventory() })},
+			"image-stream": {
+				"deploy.deploy": simple(func(s []agentv1.DeploySpec) any {
+					return agentv1.DeployResult{Bytes: s[0].RawBytes, SHA256: s[0].SHA256}
+				}),
+				"deploy.tearDown": simple(func([]agentv1.TearDownSpec) any { return struct{}{} }),
+			},
 		}),
 		agentv1.KindSetClock:  simple(func(agentv1.SetClock) any { return agentv1.SetClockResult{Time: time.Now().UTC(), RTC: true} }),
 		agentv1.KindWrite:     simple(written),

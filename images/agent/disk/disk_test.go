@@ -278,6 +278,9 @@ func TestRefusals(t *testing.T) {
 			if reason(err) != c.want {
 				t.Fatalf("got %v, want %s", err, c.want)
 			}
+			if _, err := r.Deploy(context.Background(), deployOf(t, o, nil), quiet); reason(err) != c.want {
+				t.Errorf("as a driver's deploy: %v, want %s", err, c.want)
+			}
 			for _, d := range disks {
 				r.untouched(t, d.Name)
 			}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -47,6 +48,12 @@ const (
 	discardZero = "discard+zero"
 	overwrite   = "overwrite"
 )
+
+// secure is how an order names the disk's own ways, and all others after them.
+const secure = "secure"
+
+// methods are those that an order may name.
+var methods = []string{"", secure, "discard", overwrite}
 
 // Config of a Wiper. Disks and Log are required.
 type Config struct {
@@ -111,6 +118,7 @@ type target struct {
 	disk agentv1.Disk
 	dev  disk.Device
 	cfg  *Config
+	from string                     // the order's method
 	done func(n int64, note string) // progress: at most the size of the disk in all, whatever has to be repeated
 
 	notes []string // what was tried and failed, and what the disk cannot do: sentences
@@ -119,6 +127,9 @@ type target struct {
 // Wipe erases the disks of an order, and no others, several at a time. No disk is touched unless all of them are found,
 // free and writable. A disk that fails does not stop the rest: it is named as not erased, and its note says why.
 func (w *Wiper) Wipe(ctx context.Context, order agentv1.Wipe, progress func(agentv1.ProgressReport)) (*agentv1.WipeResult, error) {
+	if !slices.Contains(methods, order.Method) {
+		return nil, app.Errorf(app.InvalidInput, "invalid-args", "%.40q is no way to wipe a disk", order.Method).Do("use secure, discard or overwrite")
+	}
 	targets, err := w.open(ctx, order)
 	defer func() {
 		for _, t := range targets {
@@ -141,7 +152,7 @@ func (w *Wiper) Wipe(ctx context.Context, order agentv1.Wipe, progress func(agen
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for i, t := range targets {
-		t.done = report
+		t.done, t.from = report, order.Method
 		g.Go(func() error {
 			out.Disks[i] = t.wipe(ctx)
 			return nil
@@ -220,10 +231,15 @@ func (t *target) failed(method string, err error) {
 
 // descend tries one method after the other until one is proven, and names it.
 func (t *target) descend(ctx context.Context, planted []sentinel) (method string, err error) {
-	if method, err = t.eraseItself(ctx, planted); method != "" || err != nil {
-		return method, err
+	if t.from == "" || t.from == secure {
+		if method, err = t.eraseItself(ctx, planted); method != "" || err != nil {
+			return method, err
+		}
 	}
 	for _, method := range []string{discardZero, overwrite} {
+		if t.from == overwrite && method != overwrite {
+			continue
+		}
 		switch method {
 		case discardZero:
 			err = t.zero(ctx)

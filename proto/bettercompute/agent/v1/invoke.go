@@ -40,5 +40,35 @@ type Advertised struct {
 
 // RamdiskDrivers are the drivers built into this build's agent.
 func RamdiskDrivers() []Advertised {
-	return []Advertised{{ID: "ramdisk", Version: "1.0.0", Operations: map[string][]string{"inspect": {"inspect"}}}}
+	return []Advertised{
+		{ID: "ramdisk", Version: "1.0.0", Operations: map[string][]string{"inspect": {"inspect"}}},
+		{ID: "image-stream", Version: "1.0.0", Operations: map[string][]string{"deploy": {"deploy", "tearDown"}}},
+	}
+}
+
+// DeploySpec is the argument of image-stream's deploy.deploy as the site sends it to an agent: what Write orders, in the
+// words of the contract of drivers, and first-boot data. The disk is one that the site picked by the step's rule.
+type DeploySpec struct {
+	Machine    string            `json:"machine"` // id
+	Image      string            `json:"image"`   // path of its chunk index below a boot URL
+	SHA256     string            `json:"sha256"`  // of the index, hex
+	Disk       DiskTarget        `json:"disk"`
+	Seed       map[string][]byte `json:"seed,omitempty"` // as in Configure; none: the disk stays as the image is
+	RawBytes   int64             `json:"rawBytes"`
+	SectorSize int               `json:"sectorSize"`
+	FSUUIDs    []string          `json:"fsUuids,omitempty"`
+	WipeOthers bool              `json:"wipeOthers,omitempty"`
+}
+
+// DeployResult is what deploy.deploy wrote.
+type DeployResult struct {
+	Bytes  int64  `json:"bytes"`  // read back from the disk
+	SHA256 string `json:"sha256"` // of the index whose every chunk was read back
+}
+
+// TearDownSpec is the argument of image-stream's deploy.tearDown as the site sends it. Only the disks listed are touched.
+type TearDownSpec struct {
+	Machine string       `json:"machine"` // id
+	Wipe    string       `json:"wipe"`    // as Wipe.Method; "" wipes nothing
+	Disks   []DiskTarget `json:"disks,omitempty"`
 }
