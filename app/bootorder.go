@@ -134,3 +134,33 @@ func ValidBootPolicy(field string, p BootPolicy) error {
 	}
 	return Invalid(field, "%q is no boot order", clip(string(p), 40)).Do("use %s or %s, or leave it out", BootAsFound, BootNetworkFirst)
 }
+
+// Words tells a view as people read it, in the order that is tried: "debian (disk S4NE, \EFI\debian\shimx64.efi)".
+func (b *BootOrder) Words(v *BootView) []string {
+	out := []string{}
+	if v == nil {
+		return out
+	}
+	for _, e := range v.Ordered() {
+		s := e.Title()
+		for _, p := range b.Partitions {
+			if p.Partition == e.Partition && e.Kind == BootSystem && e.File != "" {
+				s = e.Name + " (disk " + diskWord(p.Disk) + ", " + e.File + ")"
+			}
+		}
+		if e.Inactive {
+			s += ", turned off"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func diskWord(d DiskID) string {
+	for _, s := range []string{d.Serial, d.WWN, d.Name} {
+		if s != "" {
+			return s
+		}
+	}
+	return "unknown"
+}

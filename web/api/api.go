@@ -38,6 +38,8 @@ type Config struct {
 
 	Approvals  app.ApprovalStore
 	Operations app.BMCOperationStore
+	BootOrders app.BootOrderStore
+	Kexec      app.KexecStore
 	// DestructiveBatch is how many machines one person may do something to at once that cannot be taken back; default
 	// DefaultDestructiveBatch.
 	DestructiveBatch int

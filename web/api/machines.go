@@ -30,11 +30,13 @@ type Inventory struct {
 
 // MachineChange is what can be edited of a machine; absent members stay.
 type MachineChange struct {
-	Name    *string            `json:"name,omitempty" doc:"new name"`
-	Note    *string            `json:"note,omitempty" doc:"text for people"`
-	Pool    *string            `json:"pool,omitempty" doc:"pool to put it in"`
-	Profile *string            `json:"hardwareProfile,omitempty" doc:"hardware profile to use"`
-	Labels  *map[string]string `json:"labels,omitempty" doc:"all its labels, in place of the old ones; those below bc.dev/ stay"`
+	Name    *string `json:"name,omitempty" doc:"new name"`
+	Note    *string `json:"note,omitempty" doc:"text for people"`
+	Pool    *string `json:"pool,omitempty" doc:"pool to put it in"`
+	Profile *string `json:"hardwareProfile,omitempty" doc:"hardware profile to use"`
+	// BootOrder "" goes back to the hardware profile's.
+	BootOrder *app.BootPolicy    `json:"bootOrder,omitempty" doc:"boot order it shall have: as-found or network-first; empty: as its hardware profile says, or as its BMC allows"`
+	Labels    *map[string]string `json:"labels,omitempty" doc:"all its labels, in place of the old ones; those below bc.dev/ stay"`
 	// UUID changes with the mainboard. Empty, it is learned from the next ramdisk.
 	UUID *app.UUID `json:"productUuid,omitempty" doc:"SMBIOS system UUID, after a change of the mainboard; empty: learn it from the next ramdisk"`
 	// Drivers are all the machine's own bindings, in place of the old ones: kinds that are left out go back to profile and BMC.
@@ -61,7 +63,7 @@ func (a *API) machineRoutes() []Route {
 		on(Route{ID: "machines.get", Method: "GET", Path: "/api/v1/machines/{id}", Permission: read, Summary: "Show one machine, by id or name.",
 			CLI: CLI{"machine", "show"}}, a.getMachine),
 		on(Route{ID: "machines.change", Method: "PATCH", Path: "/api/v1/machines/{id}", Permission: write,
-			Summary: "Change name, note, pool, hardware profile, labels or drivers.", CLI: CLI{"machine", "set"}}, a.changeMachine),
+			Summary: "Change name, note, pool, hardware profile, boot order, labels or drivers.", CLI: CLI{"machine", "set"}}, a.changeMachine),
 		on(Route{ID: "machines.inventory", Method: "GET", Path: "/api/v1/machines/{id}/inventory", Permission: read,
 			Summary: "Show what the agent found on a machine.", CLI: CLI{"machine", "inventory"}}, a.inventory),
 		on(Route{ID: "machines.driver-problems", Method: "GET", Path: "/api/v1/machines/{id}/driver-problems", Permission: read,
@@ -298,6 +300,11 @@ func (in MachineChange) validate(ctx context.Context, profiles app.ProfileStore)
 	if in.Note != nil && len(*in.Note) > maxNote {
 		return app.Invalid("note", "is longer than %d bytes", maxNote)
 	}
+	if in.BootOrder != nil {
+		if err := app.ValidBootPolicy("bootOrder", *in.BootOrder); err != nil {
+			return err
+		}
+	}
 	if in.Labels != nil {
 		if err := validLabels(*in.Labels); err != nil {
 			return err
@@ -362,6 +369,9 @@ func (in MachineChange) apply(m *app.Machine) {
 	set(&m.Note, in.Note)
 	set(&m.Pool, in.Pool)
 	set(&m.Profile, in.Profile)
+	if in.BootOrder != nil {
+		m.BootOrder = *in.BootOrder
+	}
 	set((*string)(&m.UUID), (*string)(in.UUID))
 	if in.Labels != nil {
 		m.Labels = withOwn(m.Labels, *in.Labels)

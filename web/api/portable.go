@@ -10,7 +10,7 @@ import (
 // Portable is a hardware profile as a file holds it: what an operator wrote, drivers without configuration as bare ids, and
 // nothing that the appliance filled in. It marshals to YAML and JSON alike, and can be applied again.
 func Portable(p *app.Profile) map[string]any {
-	in := ProfileInput{Description: p.Description, BIOS: p.BIOS, RAID: p.RAID, Firmware: p.Firmware, Steps: p.Steps, Tests: p.Commissioning, KernelArgs: p.KernelArgs, KexecOK: p.KexecOK}
+	in := ProfileInput{Description: p.Description, BIOS: p.BIOS, RAID: p.RAID, Firmware: p.Firmware, Steps: p.Steps, Tests: p.Commissioning, KernelArgs: p.KernelArgs, BootOrder: p.BootOrder, KexecOK: p.KexecOK}
 	out := generic(in)
 	out["name"] = p.Name
 	if b := PortableBindings(p.Drivers); len(b) > 0 {

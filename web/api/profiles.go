@@ -31,6 +31,7 @@ type ProfileInput struct {
 	Steps       app.ProfileSteps           `json:"steps,omitzero"`
 	Tests       []app.TestSpec             `json:"commissioning,omitzero" doc:"tests that commissioning makes, in order; absent: link and smart, an empty list: none"`
 	KernelArgs  string                     `json:"kernelArgs,omitempty" doc:"kernel arguments for ramdisk and installed system"`
+	BootOrder   app.BootPolicy             `json:"bootOrder,omitempty" doc:"boot order of its machines: as-found or network-first; absent: as each BMC allows"`
 	KexecOK     bool                       `json:"kexecProven,omitempty" doc:"start the installed system by kexec"`
 }
 
@@ -90,7 +91,7 @@ func (a *API) noted(c *Call, noun, what string, do func(context.Context, string)
 // profile makes the profile that the path names of its description.
 func (in ProfileInput) profile(c *Call) *app.Profile {
 	p := &app.Profile{Name: c.Path["name"], Description: in.Description, Drivers: map[string]app.Binding{}, BIOS: in.BIOS, RAID: in.RAID, Firmware: in.Firmware, Steps: in.Steps, Commissioning: in.Tests,
-		KernelArgs: in.KernelArgs, KexecOK: in.KexecOK, Updated: c.a.Now().UTC()}
+		KernelArgs: in.KernelArgs, BootOrder: in.BootOrder, KexecOK: in.KexecOK, Updated: c.a.Now().UTC()}
 	for kind, b := range in.Drivers {
 		b.Layer = "" // it is said when a machine is bound
 		p.Drivers[kind] = b

@@ -111,6 +111,9 @@ func machineMark(d views.MachineData) string {
 			parts = append(parts, t.Result)
 		}
 	}
+	if d.BootOrder != nil {
+		parts = append(parts, d.BootOrder.Updated.UnixNano())
+	}
 	for _, x := range d.Lacks {
 		parts = append(parts, x.Kind, x.Driver, x.Error.Reason)
 	}

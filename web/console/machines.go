@@ -268,7 +268,8 @@ func editMachine(c *Console, q *request) error {
 		l = map[string]string{}
 	}
 	name, note, pool, profile := q.form.Get("name"), q.form.Get("note"), q.form.Get("pool"), q.form.Get("hardwareProfile")
-	_, err = ask[*app.Machine](q, "machines.change", api.MachineChange{Name: &name, Note: &note, Pool: &pool, Profile: &profile, Labels: &l})
+	order := app.BootPolicy(q.form.Get("bootOrder"))
+	_, err = ask[*app.Machine](q, "machines.change", api.MachineChange{Name: &name, Note: &note, Pool: &pool, Profile: &profile, BootOrder: &order, Labels: &l})
 	return q.back(err, "Saved.")
 }
 
