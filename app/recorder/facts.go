@@ -23,6 +23,7 @@ type Names struct {
 	Loaders           []string
 	Kernel, Initramfs string
 	Whole             string // loader, kernel and initramfs in one file
+	CD                string // the same, on a CD for virtual media
 	ToDisk            string // the program that sends a machine on to its disk
 }
 
@@ -87,6 +88,7 @@ type Facts struct {
 	Question    string    // what a person is asked about the port that it boots from
 	Answer      string    // how that is answered
 	Alive, Home time.Time // signs of the installed system
+	CD          CD        // in the BMC's virtual drive
 	HTTPRefused time.Time // the firmware said that it does not load over plain HTTP
 	HTTPAsked   time.Time // the firmware asked last for a boot program over HTTP, or for its size
 	Tail        []string  // end of the console
@@ -142,7 +144,7 @@ func (f *Facts) begin(at time.Time, powered bool) {
 	if f.Powered && !f.Asked.IsZero() {
 		usual = f.Asked.Sub(f.Began)
 	}
-	*f = Facts{Names: f.Names, Want: f.Want, For: f.Want, Began: at, Powered: powered, Usual: usual, last: f.last}
+	*f = Facts{Names: f.Names, Want: f.Want, For: f.Want, Began: at, Powered: powered, Usual: usual, CD: f.CD, last: f.last}
 }
 
 // over reports whether the boot has come to its end.
@@ -152,6 +154,9 @@ func (f *Facts) over() bool {
 
 // bmc learns from what a BMC was asked.
 func (f *Facts) bmc(r app.Record, w wire) {
+	if r.Kind == "bmc.media" {
+		f.CD.learn(r, w)
+	}
 	if r.Kind != "bmc.power" {
 		return
 	}
@@ -172,7 +177,7 @@ func (f *Facts) bmc(r app.Record, w wire) {
 func (f *Facts) permission(r app.Record, w wire) {
 	switch r.Kind {
 	case "boot.permit":
-		f.Want = WantRamdisk
+		f.Want, f.CD = WantRamdisk, CD{}
 		if !f.over() {
 			f.For = WantRamdisk
 		}

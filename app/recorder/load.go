@@ -33,6 +33,10 @@ func (l Load) ok() bool { return !l.At.IsZero() && l.Err == "" }
 // loaded learns from a transfer.
 func (f *Facts) loaded(r app.Record, w wire) {
 	base := path.Base(strings.ReplaceAll(w.Name, `\`, "/"))
+	if base == f.Names.CD && base != "." {
+		f.CD.loaded(r, w)
+		return
+	}
 	loads := f.files(base)
 	if toDisk := base == f.Names.ToDisk && base != "."; strings.HasPrefix(r.Kind, "http.") && (toDisk || len(loads) > 0) {
 		if f.HTTPAsked = r.Time; toDisk && w.Status == http.StatusOK {

@@ -35,6 +35,8 @@ const (
 	CodeToDisk        = "sent-to-disk"        // its script sent it to the disk
 	CodeNoKernel      = "script-no-kernel"    // the script did not get as far as the kernel
 	CodeNoAgent       = "kernel-no-agent"     // the ramdisk was loaded and its agent does not call
+	CodeCDUnread      = "boot-cd-unread"      // the BMC shows the boot CD and has never read it
+	CodeCDNoAgent     = "boot-cd-no-agent"    // the boot CD was read and the agent does not call
 	CodeOtherPort     = "agent-other-nic"     // it runs on another port than it booted from
 	CodeQuestion      = "port-question"       // its port must be confirmed by a person
 	CodeTokenReused   = "token-reused"        // somebody else called in its place
@@ -90,7 +92,7 @@ type rule func(f *Facts, now time.Time) *Verdict
 
 // The rules, the first that speaks wins: from what a boot reached last back to its power-on.
 var (
-	toRamdisk = []rule{powerFailed, alarmed, agentUp, asked, kernelLoaded, kernelBroken, scriptGiven, loaderLoaded, loaderBroken, httpRefused, noBootFile, addressTaken, offered, unanswered, silent}
+	toRamdisk = []rule{powerFailed, alarmed, agentUp, asked, kernelLoaded, kernelBroken, scriptGiven, fromCD, loaderLoaded, loaderBroken, httpRefused, noBootFile, addressTaken, offered, unanswered, silent}
 	toDisk    = []rule{powerFailed, systemUp, asksNetwork, noSystem}
 )
 

@@ -33,7 +33,7 @@ func (s *Site) openRecorder() {
 			}
 			return r, nil
 		},
-		Names:  recorder.Names{Loaders: netboot.Loaders(), Kernel: ramdisk.KernelFile, Initramfs: ramdisk.InitramfsFile, Whole: netboot.ProgramFile, ToDisk: netboot.ExitFile},
+		Names:  recorder.Names{Loaders: netboot.Loaders(), Kernel: ramdisk.KernelFile, Initramfs: ramdisk.InitramfsFile, Whole: netboot.ProgramFile, ToDisk: netboot.ExitFile, CD: netboot.CDFile},
 		Rivals: func() []app.Rival { return s.netboot.Rivals() },
 	})
 	s.parts = append(s.parts, part{"recorder", s.recorder.Run, s.recorder.Ready()})

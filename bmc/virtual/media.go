@@ -91,7 +91,7 @@ func (m *Machine) insert(drive int, o order) refusal {
 		return crowded
 	}
 	*d = medium{image: o.image, protocol: strings.ToUpper(u.Scheme), strict: d.strict, version: job.version, cancel: cancel}
-	m.cfg.Log.Info("medium asked for", "machine", m.cfg.Name, "drive", driveIDs[drive], "image", o.image)
+	m.cfg.Log.Info("medium asked for", "machine", m.cfg.Name, "drive", driveIDs[drive], "image", imageName(o.image))
 	return taken
 }
 
@@ -156,14 +156,24 @@ func (m *Machine) fill(ctx context.Context, job fetch) {
 	case !current && err == nil:
 		_ = os.Remove(file) // nobody reads it
 	case current && err != nil:
-		m.cfg.Log.Warn("medium not fetched", "machine", m.cfg.Name, "image", job.image, "error", err)
+		m.cfg.Log.Warn("medium not fetched", "machine", m.cfg.Name, "image", imageName(job.image), "error", err)
 	case current:
 		m.cfg.Log.Info("medium inserted", "machine", m.cfg.Name, "drive", driveIDs[job.drive])
 		m.mediaChanged()
 	}
 }
 
-// media are the files in the drives, to be read by a guest that starts.
+// Medium is the address of what a virtual drive, "CD" or "USB", holds or is fetching; "" for an empty one.
+func (m *Machine) Medium(drive string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := slices.Index(driveIDs[:], drive); i >= 0 {
+		return m.state.media[i].image
+	}
+	return ""
+}
+
+// files are the files in the drives, to be read by a guest that starts.
 func (s state) files() (f [drives]string) {
 	for i, d := range s.media {
 		f[i] = d.file
