@@ -182,7 +182,7 @@ func TestABootDeviceIsSetForTheMachinesFirmware(t *testing.T) {
 	for firmware, want := range map[app.Firmware]string{"": `setBootDevice["pxe",{}]`, app.FirmwareUEFI: `setBootDevice["pxe",{"uefi":true}]`, app.FirmwareBIOS: `setBootDevice["pxe",{"uefi":false}]`} {
 		_, d, r, m := shop(t)
 		m.Firmware = firmware
-		steps := metal.Netboot()
+		steps := new(metal.Ports).Ramdisk(&app.Machine{})
 		first := steps[slices.IndexFunc(steps, func(s workflow.Step) bool { return s.Kind == metal.KindSetBoot })]
 		if _, err := d.kinds[first.Kind].Run(t.Context(), command(first)); err != nil || !slices.Equal(r.calls, []string{want}) {
 			t.Errorf("firmware %q: calls %q, want %q; %v", firmware, r.calls, want, err)

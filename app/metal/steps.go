@@ -63,8 +63,8 @@ func (p *Ports) Register() {
 	p.Flows.Register(workflow.Kind{Name: KindRevoke, Budget: time.Minute, Run: p.runRevoke})
 	p.Flows.Register(workflow.Kind{Name: KindAwaitUp, Budget: AgentUp, Run: p.runAwaitUp})
 	p.registerBootCD()
-	p.Flows.Register(workflow.Kind{Name: KindMediaInsert, Budget: BMCCall, Run: p.runMedia})
-	p.Flows.Register(workflow.Kind{Name: KindMediaEject, Budget: BMCCall, Run: p.runMedia})
+	p.Flows.Register(workflow.Kind{Name: KindMediaInsert, Budget: insertBudget, Run: p.runMedia})
+	p.Flows.Register(workflow.Kind{Name: KindMediaEject, Budget: insertBudget, Run: p.runMedia})
 	p.Flows.Register(workflow.Kind{Name: agentv1.KindDriverInvoke, Budget: invokeBudget, Run: p.runInvoke, Prepare: p.prepareInvoke})
 	for _, k := range []struct {
 		name   string
@@ -94,9 +94,6 @@ func Shutdown(id, title string) workflow.Step {
 func BootDevice(id, title, device string, persistent bool) workflow.Step {
 	return workflow.Step{ID: id, Title: title, Kind: KindSetBoot, On: workflow.OnSite, Lane: workflow.LaneBMC, RetrySafe: true, Payload: payload(setBoot{Device: device, Persistent: persistent})}
 }
-
-// Netboot is the run of steps that ends with a live agent: off, permit, boot device, on, agent, clock.
-func Netboot() []workflow.Step { return netboot(permit{}) }
 
 // netboot is the run of steps that ends with a live agent: off, permit, boot device, on, agent, clock.
 func netboot(pm permit) []workflow.Step {
