@@ -55,11 +55,16 @@ func shortDir(t *testing.T) string {
 // ready gives a running appliance, not started yet, and its commissioned machine, which is off.
 func ready(t *testing.T) (*rig, *computer) {
 	t.Helper()
+	return readyIn(t, shortDir(t))
+}
+
+// readyIn is ready in an empty directory.
+func readyIn(t *testing.T, dir string) (*rig, *computer) {
+	t.Helper()
 	template.once.Do(func() { makeTemplate(t) })
 	if !template.ok {
 		t.Fatal("the template could not be made")
 	}
-	dir := shortDir(t)
 	if err := os.CopyFS(dir, os.DirFS(template.dir)); err != nil {
 		t.Fatal(err)
 	}
