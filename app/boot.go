@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Boot is one permission to netboot into the ramdisk: minted for a machine, a workflow and a power-on. Its token is
-// derived from Key and never stored.
+// Boot is one permission to netboot into the ramdisk, or to read a CD image: minted for a machine, a workflow and a power-on.
+// The ramdisk's token is derived from Key and never stored.
 type Boot struct {
 	Key        string // in the boot-data URL; 80 random bits
 	MachineID  string
@@ -15,6 +15,9 @@ type Boot struct {
 	Address    string   // the site's address as that machine's network sees it, fixed when the boot is minted
 	Rescue     []string // authorized keys; nil: not a rescue boot
 	IsRescue   bool
+	ISO        string // id of the CD image that is booted in place of the ramdisk; "": the ramdisk
+	Media      bool   // the CD image is read by the machine's BMC, and the machine netboots nothing
+	Read       int64  // bytes of the CD image that left, as last noted
 	Created    time.Time
 	Spent      time.Time // when the agent traded the token
 	Revoked    time.Time // when the workflow moved on
@@ -51,6 +54,8 @@ type AgentStore interface {
 	RevokeBoots(ctx context.Context, machineID string) error       // and ends its sessions
 	// RefuseBoot notes why a live boot's ramdisk was turned away; the first reason stays. A boot that is over is left alone.
 	RefuseBoot(ctx context.Context, key string, why *Error) error
+	// NoteRead notes how much of a boot's CD image left. It never goes down, and a boot that is over keeps what it had.
+	NoteRead(ctx context.Context, key string, bytes int64) error
 	// SpendBoot marks a boot spent and stores its session in one transaction; a Conflict when it was spent or revoked.
 	SpendBoot(ctx context.Context, s *AgentSession, at time.Time) error
 	AgentSession(ctx context.Context, id string) (*AgentSession, error)

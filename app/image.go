@@ -24,6 +24,12 @@ type Image struct {
 	Created    time.Time `json:"created"`
 }
 
+// TableISO is Layout.Table of a CD or DVD image.
+const TableISO = "iso9660"
+
+// ISO reports a CD or DVD image, which is read in place and never written to a disk.
+func (i *Image) ISO() bool { return i.Layout.Table == TableISO }
+
 // Layout is what an import found on the image, checked again before the first write of a deploy.
 type Layout struct {
 	Table      string      `json:"table"`      // "gpt", "mbr", "none", or "iso9660": a medium that is read, never written to a disk

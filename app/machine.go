@@ -21,6 +21,7 @@ const (
 	StateDeployed      State = "deployed"      // an operating system of ours (or an adopted one) runs
 	StateReleasing     State = "releasing"     //
 	StateRescue        State = "rescue"        // the rescue ramdisk runs
+	StateISO           State = "iso"           // what an operator's CD image started runs
 	StateFailed        State = "failed"        // a verb failed: FailedVerb and StateReason say which and why
 	StateRetired       State = "retired"       //
 )
@@ -79,6 +80,7 @@ type Machine struct {
 	Card       json.RawMessage `json:"capabilityCard,omitempty"` // written by the enrolment probe of the BMC driver
 	Network    *SystemNetwork  `json:"network,omitempty"`        // of the system that the next deploy installs; nil: DHCP on every port
 	Deployment *Deployment     `json:"deployment,omitempty"`
+	ISO        *ISORun         `json:"iso,omitempty"`      // in the state iso
 	OwnDisks   []DiskID        `json:"ownDisks,omitempty"` // disks that deploys of this machine wrote, so release may wipe them
 	KexecOK    bool            `json:"kexecProven,omitempty"`
 	Summary    HardwareSummary `json:"summary"`

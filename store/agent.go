@@ -102,6 +102,18 @@ func saveBoot(tx *txn, b *app.Boot, live int) error {
 	return err
 }
 
+// NoteRead notes how much of a live boot's CD image left.
+func (db *DB) NoteRead(ctx context.Context, key string, bytes int64) error {
+	return db.write(ctx, func(tx *txn) error {
+		b, err := boot(tx, key)
+		if err != nil || !b.Revoked.IsZero() || b.Read >= bytes {
+			return err
+		}
+		b.Read = bytes
+		return saveBoot(tx, b, 1)
+	})
+}
+
 // SpendBoot trades a boot for a session; a Conflict when it was traded before or is over.
 func (db *DB) SpendBoot(ctx context.Context, s *app.AgentSession, at time.Time) error {
 	return db.write(ctx, func(tx *txn) error {

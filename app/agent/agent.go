@@ -167,7 +167,7 @@ func (s *Service) BootData(ctx context.Context, key string) (agentv1.BootData, e
 	if err != nil {
 		return agentv1.BootData{}, err
 	}
-	if !b.Revoked.IsZero() {
+	if !b.Revoked.IsZero() || b.ISO != "" { // a CD image is trusted with nothing
 		return agentv1.BootData{}, app.Missing("boot", key)
 	}
 	site, boot := s.cfg.URLs(b.Address)

@@ -16,7 +16,7 @@ const (
 	KindInsertCD = "boot.insertCD" // nothing: puts the machine's boot CD into its virtual drive
 	KindFromCD   = "boot.fromCD"   // nothing: the next boot is from that drive
 	KindEjectCD  = "boot.ejectCD"  // nothing: empties the drive
-	stepInsertCD = "boot-cd"
+	StepInsertCD = "boot-cd"       // the step that puts a CD in: a workflow that ends early after it takes the CD out again
 )
 
 // insertBudget bounds an insertion: a BMC may look at the image for minutes, and empties the drive first.
@@ -71,6 +71,11 @@ func (p *Ports) RamdiskRescue(m *app.Machine, keys []string) []workflow.Step {
 	return ramdisk(m, permit{Rescue: true, Keys: keys})
 }
 
+// EjectCD is a step that empties the machine's virtual drive, if its BMC does.
+func EjectCD() workflow.Step {
+	return workflow.Step{ID: "eject-cd", Title: "Eject the boot CD", Kind: KindEjectCD, On: workflow.OnSite, Lane: workflow.LaneBMC, RetrySafe: true}
+}
+
 func ramdisk(m *app.Machine, pm permit) []workflow.Step {
 	if !BootsFromCD(m) {
 		return netboot(pm)
@@ -81,11 +86,11 @@ func ramdisk(m *app.Machine, pm permit) []workflow.Step {
 	return []workflow.Step{
 		Power("off", "Power off", "off"),
 		{ID: "permit", Title: "Permit one boot into the ramdisk", Kind: KindPermit, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true, Payload: payload(pm)},
-		onBMC(stepInsertCD, "Insert the boot CD", KindInsertCD),
+		onBMC(StepInsertCD, "Insert the boot CD", KindInsertCD),
 		onBMC("boot-from-cd", "Boot from the CD once", KindFromCD),
 		Power("on", "Power on", "on"),
 		{ID: "agent", Title: "Wait for the ramdisk", Kind: KindAwaitUp, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
-		onBMC("eject-cd", "Eject the boot CD", KindEjectCD),
+		EjectCD(),
 		OnAgent("clock", "Set the machine's clock", agentv1.KindSetClock, nil),
 	}
 }
@@ -133,7 +138,7 @@ func (p *Ports) runEjectCD(ctx context.Context, s workflow.StepContext) (any, er
 // takeOut empties the drive of a machine whose workflow ends before it did so itself.
 func (p *Ports) takeOut(ctx context.Context, s workflow.StepContext) error {
 	w := s.Workflow()
-	if !Reached(&w, stepInsertCD) {
+	if !Reached(&w, StepInsertCD) {
 		return nil
 	}
 	m, err := p.Machine(ctx, s)

@@ -123,7 +123,7 @@ func Leave(m *app.Machine, w *workflow.Workflow, done app.State, dirty bool, now
 	dirty = dirty || ChangedDisks(w)
 	switch {
 	case w.State == workflow.Done:
-		m.State, m.StateReason, m.FailedVerb, m.Before = done, "", "", ""
+		m.State, m.StateReason, m.FailedVerb, m.Before, m.ISO = done, "", "", "", nil
 	case w.State == workflow.Aborted && !dirty && m.Before != "" && m.Before != app.StateFailed:
 		m.State, m.StateReason, m.FailedVerb, m.Before = m.Before, "", "", ""
 	default:

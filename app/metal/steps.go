@@ -41,6 +41,8 @@ type setBoot struct {
 type permit struct {
 	Rescue bool     `json:"rescue,omitempty"`
 	Keys   []string `json:"authorizedKeys,omitempty"`
+	ISO    string   `json:"iso,omitempty"`   // id of a CD image, in place of the ramdisk
+	Media  bool     `json:"media,omitempty"` // its BMC reads it
 }
 
 // CanNetboot refuses, before anything happens, a verb on a machine that could not be brought into the ramdisk: a BMC driver
@@ -61,6 +63,7 @@ func (p *Ports) Register() {
 	p.Flows.Register(workflow.Kind{Name: KindSetBoot, Budget: BMCCall, Run: p.runSetBoot})
 	p.Flows.Register(workflow.Kind{Name: KindPermit, Budget: time.Minute, Run: p.runPermit})
 	p.Flows.Register(workflow.Kind{Name: KindRevoke, Budget: time.Minute, Run: p.runRevoke})
+	p.Flows.Register(workflow.Kind{Name: KindRemember, Budget: BMCCall, Run: p.runRemember})
 	p.Flows.Register(workflow.Kind{Name: KindAwaitUp, Budget: AgentUp, Run: p.runAwaitUp})
 	p.registerBootCD()
 	p.Flows.Register(workflow.Kind{Name: KindMediaInsert, Budget: insertBudget, Run: p.runMedia})
@@ -99,12 +102,31 @@ func BootDevice(id, title, device string, persistent bool) workflow.Step {
 func netboot(pm permit) []workflow.Step {
 	return []workflow.Step{
 		Power("off", "Power off", "off"),
-		{ID: "permit", Title: "Permit one network boot", Kind: KindPermit, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true, Payload: payload(pm)},
-		BootDevice("boot-network", "Boot from the network once", "pxe", false),
+		permitting("Permit one network boot", pm),
+		BootNetwork(),
 		Power("on", "Power on", "on"),
 		{ID: "agent", Title: "Wait for the ramdisk", Kind: KindAwaitUp, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
 		OnAgent("clock", "Set the machine's clock", agentv1.KindSetClock, nil),
 	}
+}
+
+func permitting(title string, pm permit) workflow.Step {
+	return workflow.Step{ID: "permit", Title: title, Kind: KindPermit, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true, Payload: payload(pm)}
+}
+
+// PermitISO is a step that lets a machine read a CD image: through its BMC when media is set, else by a network boot.
+func PermitISO(imageID string, media bool) workflow.Step {
+	return permitting("Permit it to read the image", permit{ISO: imageID, Media: media})
+}
+
+// BootNetwork is a step that has the machine boot from the network once.
+func BootNetwork() workflow.Step {
+	return BootDevice("boot-network", "Boot from the network once", "pxe", false)
+}
+
+// Revoke is a step that withdraws what was permitted: from now on the machine boots its disk.
+func Revoke() workflow.Step {
+	return workflow.Step{ID: "revoke", Title: "Withdraw the permission to netboot", Kind: KindRevoke, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true}
 }
 
 // OnAgent is a step the machine's agent runs.
@@ -238,11 +260,13 @@ func (p *Ports) runPermit(ctx context.Context, s workflow.StepContext) (any, err
 	if err != nil {
 		return nil, err
 	}
-	addr, err := p.SiteAddress(ctx, m)
-	if err != nil {
-		return nil, err
+	boot := app.Boot{MachineID: m.ID, WorkflowID: s.Command().WorkflowID, IsRescue: want.Rescue, Rescue: want.Keys, ISO: want.ISO, Media: want.Media}
+	if want.ISO == "" { // a ramdisk is told where we are
+		if boot.Address, err = p.SiteAddress(ctx, m); err != nil {
+			return nil, err
+		}
 	}
-	b, err := p.Boots.Mint(ctx, app.Boot{MachineID: m.ID, WorkflowID: s.Command().WorkflowID, Address: addr, IsRescue: want.Rescue, Rescue: want.Keys})
+	b, err := p.Boots.Mint(ctx, boot)
 	if err != nil {
 		return nil, err
 	}

@@ -54,6 +54,7 @@ type computer struct {
 	keys  []string       // their keys, in order
 	home  string         // the address the seed on the disk says to call; "": no system is installed
 	homes int            // calls that were answered
+	isos  int            // CD images that a loader read to the end of what it starts
 	sim   *agenttest.Sim
 	boot  *agentv1.BootData // of the current netboot
 	turns chan struct{}     // closed and replaced when something above changed
@@ -192,8 +193,13 @@ var bootDataRE = regexp.MustCompile(`(?m)^initrd --name \S+ (http://\S+/bootdata
 // netboot does what the script says: it starts the agent, or gives false for a disk boot.
 func (c *computer) netboot(ctx context.Context) (ramdisk bool) {
 	var cpio []byte
+	var iso string
 	ok := c.patiently(ctx, func() bool {
 		s := c.script(ctx, c.mac.Hyphen())
+		if m := isoRE.FindStringSubmatch(s); m != nil {
+			iso = m[1]
+			return true
+		}
 		m := bootDataRE.FindStringSubmatch(s)
 		if m == nil {
 			return s != ""
@@ -204,6 +210,10 @@ func (c *computer) netboot(ctx context.Context) (ramdisk bool) {
 	})
 	if !ok {
 		return true // the power went, or the test is over
+	}
+	if iso != "" {
+		c.readISO(ctx, iso)
+		return true
 	}
 	if cpio == nil {
 		return false

@@ -14,6 +14,7 @@ import (
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/drivers"
 	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/metal/bootiso"
 	"github.com/better-compute/bcd/app/metal/commission"
 	"github.com/better-compute/bcd/app/metal/deploy"
 	"github.com/better-compute/bcd/app/metal/enroll"
@@ -134,7 +135,11 @@ func (s *Site) wireMachines(context.Context) error {
 				return s.home.url(ctx, m, workflow, s.netboot.URL(a, ""))
 			},
 		}),
-		release: release.New(s.ports), rescue: rescue.New(s.ports), power: power.New(s.ports), rotate: s.rotations(), query: s.query,
+		release: release.New(s.ports), rescue: rescue.New(s.ports), iso: bootiso.New(s.ports, bootiso.Config{Images: s.db, MediaURL: s.mediaURL, Answered: func(_ context.Context, m *app.Machine) error {
+			_, err := s.address(m)
+			return err
+		}}),
+		power: power.New(s.ports), rotate: s.rotations(), query: s.query,
 	}
 	return nil
 }

@@ -104,6 +104,7 @@ func (s *Site) wireNetboot(ctx context.Context) (err error) {
 	if err != nil {
 		return listenError("listen.agent", f.Listen.Agent, err)
 	}
+	s.isos = s.newISOReads()
 	s.home = &home{key: s.key, agents: s.db, db: s.db, revoke: s.agents.Revoke, signal: func(m, n string, d any) { s.engine.Signal(m, n, d) }, record: s.emit, now: now}
 	s.netboot, err = netboot.New(netboot.Config{
 		Port: port67{s}, Store: s.db, Sockets: s.cfg.Sockets, HTTP: f.Listen.Boot, Loaders: s.loaders(), Log: s.log, Record: s.recordNetboot,
@@ -111,6 +112,7 @@ func (s *Site) wireNetboot(ctx context.Context) (err error) {
 			{Prefix: "/ramdisk/", Open: func(_ context.Context, rest string) (*os.File, error) { return openBelow(s.files.dir, rest) }},
 			{Prefix: "/images/", Open: s.catalog.OpenIndex},
 			{Prefix: "/packs/", Quiet: true, Open: s.catalog.OpenPack},
+			{Prefix: isoMount, Quiet: true, Open: s.isos.Open, Sent: s.isos.Sent},
 		},
 		Handlers: []netboot.Handler{{Prefix: homePath, Handler: s.home}, {Prefix: agentv1.PathStream, Handler: agentapi.Stream()}},
 	})
@@ -176,7 +178,7 @@ type port67 struct{ s *Site }
 
 var _ netboot.Port = port67{}
 
-// Target says what a machine boots now: the ramdisk while it has a permission, else its disk.
+// Target says what a machine boots now: the ramdisk, or a CD image, while it has a permission, else its disk.
 func (p port67) Target(ctx context.Context, c netboot.Client) (netboot.Target, error) {
 	m, q, err := p.find(ctx, c)
 	if err != nil || m == nil {
@@ -192,6 +194,13 @@ func (p port67) Target(ctx context.Context, c netboot.Client) (netboot.Target, e
 	}
 	if err != nil {
 		return t, err
+	}
+	if b.ISO != "" {
+		// Once the image was started, the workflow is over: a machine that its installer restarts goes on to its disk.
+		if !b.Media && m.WorkflowID == b.WorkflowID {
+			t.Kind, t.ISO = netboot.KindISO, isoPath(b.Key)
+		}
+		return t, nil
 	}
 	args, err := p.kernelArgs(ctx, m)
 	if err != nil {

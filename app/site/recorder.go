@@ -138,11 +138,16 @@ type boots struct {
 
 // Mint implements metal.Boots.
 func (b boots) Mint(ctx context.Context, boot app.Boot) (*app.Boot, error) {
-	what := "The next network boot loads the ramdisk."
-	if boot.IsRescue {
+	kind, what := "boot.permit", "The next network boot loads the ramdisk."
+	switch {
+	case boot.Media:
+		kind, what = "boot.media", "Its BMC may read the ISO image from now on."
+	case boot.ISO != "":
+		kind, what = "boot.iso", "The next network boot starts the ISO image."
+	case boot.IsRescue:
 		what = "The next network boot loads the rescue system."
 	}
-	b.record(app.Record{Kind: "boot.permit", MachineID: boot.MachineID, Workflow: boot.WorkflowID, Message: what})
+	b.record(app.Record{Kind: kind, MachineID: boot.MachineID, Workflow: boot.WorkflowID, Message: what})
 	return b.Boots.Mint(ctx, boot)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/app/metal/bootiso"
 	"github.com/better-compute/bcd/app/metal/commission"
 	"github.com/better-compute/bcd/app/metal/deploy"
 	"github.com/better-compute/bcd/app/metal/enroll"
@@ -29,6 +30,7 @@ type service struct {
 	deploy     *deploy.Verbs
 	release    *release.Verbs
 	rescue     *rescue.Verbs
+	iso        *bootiso.Verbs
 	power      *power.Verbs
 	rotate     *rotate.Verbs
 	query      func(ctx context.Context, m *app.Machine, operation string) (json.RawMessage, error)
@@ -179,7 +181,7 @@ func (s *service) Do(ctx context.Context, actor string, v api.Verb, ids []string
 
 func turnsOn(v api.Verb, o api.VerbOptions) bool {
 	switch v {
-	case api.Commission, api.Deploy, api.Release, api.Rescue:
+	case api.Commission, api.Deploy, api.Release, api.Rescue, api.BootISO:
 		return true
 	case api.Power:
 		return o.Power == "on" || o.Power == "cycle" || o.Power == "reset"
@@ -222,6 +224,15 @@ func (s *service) verbs() map[api.Verb]verb {
 		},
 		api.ExitRescue: func(ctx context.Context, actor, id string, _ api.VerbOptions) (*workflow.Workflow, error) {
 			return s.rescue.Leave(ctx, actor, id)
+		},
+		api.BootISO: func(ctx context.Context, actor, id string, o api.VerbOptions) (*workflow.Workflow, error) {
+			if o.ISO == nil {
+				return nil, app.Invalid("image", "is missing")
+			}
+			return s.iso.Start(ctx, actor, id, *o.ISO)
+		},
+		api.ExitISO: func(ctx context.Context, actor, id string, o api.VerbOptions) (*workflow.Workflow, error) {
+			return s.iso.Leave(ctx, actor, id, bootiso.ExitOptions{Installed: o.Installed})
 		},
 		api.Power: func(ctx context.Context, actor, id string, o api.VerbOptions) (*workflow.Workflow, error) {
 			return s.power.Start(ctx, actor, id, o.Power)
@@ -323,7 +334,7 @@ func (s *service) override(ctx context.Context, actor, id string, o api.VerbOpti
 		if err := metal.From(m, "override", false, app.StateFailed); err != nil {
 			return err
 		}
-		m.State, m.StateSince, m.StateReason, m.FailedVerb = o.State, s.now().UTC(), "declared by "+actor+": "+o.Reason, ""
+		m.State, m.StateSince, m.StateReason, m.FailedVerb, m.ISO = o.State, s.now().UTC(), "declared by "+actor+": "+o.Reason, "", nil
 		return nil
 	})
 }

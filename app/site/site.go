@@ -88,6 +88,7 @@ type Site struct {
 	catalog  *catalog.Catalog
 	netboot  *netboot.Server
 	programs *bootImages
+	isos     *isoReads
 	health   *health.Service
 	plugins  *host.Host
 	home     *home
@@ -260,7 +261,7 @@ func (s *Site) imageUse(ctx context.Context, imageID string) (string, error) {
 			return "the " + w.Verb + " of machine " + w.MachineID, nil
 		}
 	}
-	return "", nil
+	return s.isoUse(ctx, imageID)
 }
 
 // urls are our base addresses at one local address, for a machine on its network.

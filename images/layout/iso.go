@@ -8,7 +8,7 @@ import (
 )
 
 // TableISO is app.Layout.Table of a CD or DVD image.
-const TableISO = "iso9660"
+const TableISO = app.TableISO
 
 // isoSector is the block of ISO 9660, bytes.
 const isoSector = 2048

@@ -41,7 +41,7 @@ func (a *API) approvalRoutes() []Route {
 // not give back. It is counted by operation: a power cycle is one whichever way it was asked for.
 func operationOf(v Verb, o VerbOptions) string {
 	switch v {
-	case Commission, Deploy, Release, Rescue, ExitRescue, RotateCredential, Delete:
+	case Commission, Deploy, Release, Rescue, ExitRescue, BootISO, ExitISO, RotateCredential, Delete:
 		return string(v)
 	case Power:
 		if o.Power != "on" {

@@ -104,7 +104,7 @@ func (a *API) listMachines(c *Call, _ none) (app.MachinePage, error) {
 // States lists the states in the order of a machine's life.
 func States() []app.State {
 	return []app.State{app.StateNew, app.StateEnrolled, app.StateCommissioning, app.StateReady, app.StateDeploying, app.StateDeployed,
-		app.StateReleasing, app.StateRescue, app.StateFailed, app.StateRetired}
+		app.StateReleasing, app.StateRescue, app.StateISO, app.StateFailed, app.StateRetired}
 }
 
 func parseStates(s string) ([]app.State, error) {

@@ -70,6 +70,8 @@ const (
 	Release    Verb = "release"
 	Rescue     Verb = "rescue"
 	ExitRescue Verb = "exit-rescue"
+	BootISO    Verb = "boot-iso"
+	ExitISO    Verb = "exit-iso"
 	Adopt      Verb = "adopt"
 	Power      Verb = "power"
 	Abort      Verb = "abort"
@@ -86,6 +88,8 @@ const (
 // VerbOptions are the options of all verbs; each verb reads its own.
 type VerbOptions struct {
 	Deploy         *app.DeploySpec // deploy
+	ISO            *app.ISOSpec    // boot-iso
+	Installed      bool            // exit-iso
 	Power          string          // power: "on", "off", "soft", "cycle", "reset"
 	Reason         string          // abort, override, lock, retire, delete
 	State          app.State       // override: "ready" or "deployed"

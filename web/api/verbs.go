@@ -59,6 +59,10 @@ type (
 	RescueOptions struct {
 		AuthorizedKeys []string `json:"authorizedKeys,omitempty" doc:"SSH public key that may log in to the rescue system" file:"true"`
 	}
+	// ExitISOOptions says what became of the machine.
+	ExitISOOptions struct {
+		Installed bool `json:"installed,omitempty" doc:"the image installed a system, which runs: the machine becomes deployed, and its power is left alone"`
+	}
 	// ReleaseOptions lists disks to wipe beyond those this machine's deploys wrote.
 	ReleaseOptions struct {
 		Disks []app.DiskID `json:"disks,omitempty" doc:"disks to wipe beyond those this machine's deploys wrote, by serial or wwn"`
@@ -197,6 +201,7 @@ func (a *API) matching(c *Call, f *TargetFilter) ([]string, error) {
 // readers read the stored options of a batch that was approved.
 var readers = map[Verb]func(json.RawMessage) (VerbOptions, error){
 	Commission: reader(commissionOptions), Deploy: reader(deployOptions), Release: reader(releaseOptions), Rescue: reader(rescueOptions), ExitRescue: reader(plain),
+	BootISO: reader(isoOptions), ExitISO: reader(exitISOOptions),
 	Power: reader(powerOptions), Retire: reader(retireOptions), Delete: reader(retireOptions), RotateCredential: reader(plain),
 }
 
@@ -231,6 +236,8 @@ func (a *API) verbRoutes() []Route {
 		verb(a, Release, "Wipe the disks that deploys wrote and make the machine ready again.", releaseOptions),
 		verb(a, Rescue, "Boot the rescue system.", rescueOptions),
 		verb(a, ExitRescue, "Leave the rescue system for where the machine was.", plain),
+		verb(a, BootISO, "Boot an ISO image, such as an installer: from a virtual CD, or over the network.", isoOptions),
+		verb(a, ExitISO, "Leave the ISO image for where the machine was, or for the system that it installed.", exitISOOptions),
 		verb(a, Adopt, "Take an enrolled machine that runs an operating system as deployed, untouched.", plain),
 		verb(a, Power, "Change the power: on, off, soft, cycle, reset.", powerOptions),
 		verb(a, RotateCredential, "Give the BMC a new password, and store it once a login with it was seen.", plain),
@@ -288,6 +295,20 @@ func releaseOptions(in ReleaseOptions) (VerbOptions, error) {
 
 func rescueOptions(in RescueOptions) (VerbOptions, error) {
 	return VerbOptions{AuthorizedKeys: in.AuthorizedKeys}, validKeys("authorizedKeys", in.AuthorizedKeys)
+}
+
+func isoOptions(in app.ISOSpec) (VerbOptions, error) {
+	if in.Image == "" {
+		return VerbOptions{}, app.Invalid("image", "is missing").Do("give the id or name of an ISO image")
+	}
+	if !slices.Contains([]app.ISOVia{"", app.ISOByMedia, app.ISOByNetwork}, in.Via) {
+		return VerbOptions{}, app.Invalid("via", "is no way to boot an image").Do("use %s or %s, or leave it out", app.ISOByMedia, app.ISOByNetwork)
+	}
+	return VerbOptions{ISO: &in}, nil
+}
+
+func exitISOOptions(in ExitISOOptions) (VerbOptions, error) {
+	return VerbOptions{Installed: in.Installed}, nil
 }
 
 func powerOptions(in PowerOptions) (VerbOptions, error) {

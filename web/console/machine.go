@@ -167,6 +167,8 @@ var verbForms = map[api.Verb]verbForm{
 	api.Release:    {readRelease, "Releasing has begun.", releaseForm},
 	api.Rescue:     {readRescue, "The rescue system is being booted.", nil},
 	api.ExitRescue: {noOptions, "Leaving rescue.", nil},
+	api.BootISO:    {readBootISO, "The ISO is being booted.", machine},
+	api.ExitISO:    {readExitISO, "Leaving the ISO.", nil},
 	api.Adopt:      {noOptions, "The machine is adopted as it runs.", nil},
 	api.Power:      {readPower, "The power change has begun.", nil},
 
@@ -244,6 +246,18 @@ func readRelease(q *request, m *app.Machine) (any, error) {
 
 func readRescue(q *request, _ *app.Machine) (any, error) {
 	return api.RescueOptions{AuthorizedKeys: lines(q.form.Get("authorizedKeys"))}, nil
+}
+
+func readBootISO(q *request, m *app.Machine) (any, error) {
+	spec := app.ISOSpec{Image: q.form.Get("image"), Via: app.ISOVia(q.form.Get("via")), OverDeployed: m.State == app.StateDeployed}
+	if spec.OverDeployed {
+		return spec, typed(q, m)
+	}
+	return spec, nil
+}
+
+func readExitISO(q *request, _ *app.Machine) (any, error) {
+	return api.ExitISOOptions{Installed: q.form.Get("installed") != ""}, nil
 }
 
 func readPower(q *request, _ *app.Machine) (any, error) {

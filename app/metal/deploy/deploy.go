@@ -219,9 +219,9 @@ func (v *Verbs) image(ctx context.Context, m *app.Machine, id string) (*app.Imag
 	if img.State != "ready" {
 		return nil, app.Errorf(app.Conflict, "image-not-ready", "image %s is %s", img.Name, img.State).At("image").Do("wait for its import, or choose another")
 	}
-	if img.Layout.Table == "iso9660" {
+	if img.ISO() {
 		return nil, app.Errorf(app.InvalidInput, "image-is-medium", "image %s is a CD or DVD: a medium to boot from, which no disk is made of", img.Name).
-			At("image").Do("use a disk image, or boot the machine from it as virtual media")
+			At("image").Do("use a disk image, or start the machine from it by boot-iso")
 	}
 	if m.Firmware == app.FirmwareUEFI && !img.Layout.UEFI {
 		return nil, app.Errorf(app.InvalidInput, "no-esp", "%s boots by UEFI and image %s has no EFI system partition with a loader", m.Name, img.Name).

@@ -23,6 +23,9 @@ const (
 	kindProof       = "release.proof"
 )
 
+// from are the states that a release starts from.
+var from = []app.State{app.StateDeployed, app.StateFailed, app.StateISO}
+
 // Options of a release.
 type Options struct {
 	// Disks names further disks to wipe, by serial or WWN. Disks that deploys of the machine wrote are always wiped.
@@ -41,7 +44,7 @@ func New(p *metal.Ports) *Verbs {
 	p.Flows.RegisterVerb(workflow.Verb{
 		Name: Verb, Version: 1,
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
-			if err := metal.From(m, Verb, true, app.StateDeployed, app.StateFailed); err != nil {
+			if err := metal.From(m, Verb, true, from...); err != nil {
 				return err
 			}
 			metal.Enter(m, w, app.StateReleasing, p.Now().UTC())
@@ -67,7 +70,7 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	if err := metal.From(m, Verb, true, app.StateDeployed, app.StateFailed); err != nil {
+	if err := metal.From(m, Verb, true, from...); err != nil {
 		return nil, err
 	}
 	targets, err := v.targets(ctx, m, o)
@@ -86,7 +89,16 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: v.steps(m, profile, targets, o.Disks), Input: o})
+	steps := append(eject(m), v.steps(m, profile, targets, o.Disks)...)
+	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: steps, Input: o})
+}
+
+// eject empties the virtual drive of a machine that runs a CD image from it.
+func eject(m *app.Machine) []workflow.Step {
+	if m.ISO == nil || m.ISO.Via != app.ISOByMedia {
+		return nil
+	}
+	return []workflow.Step{metal.EjectCD()}
 }
 
 // steps reads the boot order before the wipe, while the partitions that its entries are for still tell whose they are, and

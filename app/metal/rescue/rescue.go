@@ -26,8 +26,7 @@ type Verbs struct{ p *metal.Ports }
 // New registers both verbs.
 func New(p *metal.Ports) *Verbs {
 	v := &Verbs{p}
-	p.Flows.Register(workflow.Kind{Name: kindRemember, Budget: metal.BMCCall, Run: v.remember})
-	p.Flows.RegisterVerb(workflow.Verb{Name: Verb, Version: 1, Cleanup: v.asFound, RetryFrom: func(*workflow.Workflow) int { return 1 },
+	p.Flows.RegisterVerb(workflow.Verb{Name: Verb, Version: 1, Cleanup: p.AsFound, RetryFrom: func(*workflow.Workflow) int { return 1 },
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
 			if err := metal.From(m, Verb, false, app.StateEnrolled, app.StateReady, app.StateDeployed, app.StateFailed); err != nil {
 				return err
@@ -81,8 +80,7 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (
 	if err := v.p.CanNetboot(ctx, m); err != nil {
 		return nil, err
 	}
-	steps := append([]workflow.Step{{ID: stepRemember, Title: "Read the power", Kind: kindRemember, On: workflow.OnSite, Lane: workflow.LaneBMC, RetrySafe: true}},
-		v.p.RamdiskRescue(m, o.AuthorizedKeys)...)
+	steps := append([]workflow.Step{metal.Remember()}, v.p.RamdiskRescue(m, o.AuthorizedKeys)...)
 	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: steps, Input: o})
 }
 
@@ -96,13 +94,13 @@ func (v *Verbs) Leave(ctx context.Context, actor, machineID string) (*workflow.W
 		return nil, err
 	}
 	steps := []workflow.Step{
-		{ID: "revoke", Title: "Withdraw the permission to netboot", Kind: metal.KindRevoke, On: workflow.OnSite, Lane: workflow.LaneQuery, RetrySafe: true},
+		metal.Revoke(),
 		metal.Power("off", "Power off", "off"),
 	}
 	if m.Before == app.StateDeployed {
 		steps = append(steps, metal.BootDevice("boot-disk", "Boot from the disk from now on", "disk", true))
 	}
-	on, err := v.wasOn(ctx, m)
+	on, err := v.p.WasOn(ctx, m.ID, Verb, m.Before)
 	if err != nil {
 		return nil, err
 	}

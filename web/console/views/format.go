@@ -76,7 +76,7 @@ func stateClass(s app.State) string {
 		return "chip busy"
 	case app.StateFailed:
 		return "chip bad"
-	case app.StateRescue:
+	case app.StateRescue, app.StateISO:
 		return "chip warn"
 	}
 	return "chip"

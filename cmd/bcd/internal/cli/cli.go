@@ -34,6 +34,7 @@ var examples = map[string]string{
 	"machines.deploy": "  bcd machine deploy node-1 --image debian-12 --sshKeys @~/.ssh/id_ed25519.pub --wait\n" +
 		"  bcd machine deploy node-1 node-2 node-3 --image debian-12 --disk.kind nvme",
 	"machines.power":      "  bcd machine power on node-1 node-2",
+	"machines.boot-iso":   "  bcd machine boot-iso node-1 --image debian-12-netinst --wait\n  bcd machine exit-iso node-1 --installed",
 	"machines.override":   "  bcd machine override ready node-1 --reason 'the disk was replaced'",
 	"machines.commission": "  bcd machine commission node-1 --wait",
 	"machines.query":      "  bcd machine query node-1 bios.getSettings",
