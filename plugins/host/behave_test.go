@@ -129,6 +129,15 @@ func (operations) Invoke(ctx *driver.Context, op string, args []json.RawMessage)
 	case "say":
 		fmt.Fprintln(os.Stderr, string(args[0]))
 		return nil, nil
+	case "tell":
+		password, err := ctx.Secret("password")
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(os.Stderr, "the password is "+password)
+		fmt.Fprintf(os.Stderr, `{"level":"WARN","msg":"login","header":"Basic %s"}`+"\n", base64.StdEncoding.EncodeToString([]byte("admin:"+password)))
+		ctx.Emit(driver.Progress{Phase: "login", Message: "trying " + password})
+		return nil, driver.Errorf("bmc-error", "the BMC says: wrong password %s", password)
 	case "exit":
 		os.Exit(9)
 	}

@@ -37,6 +37,8 @@ type Line struct {
 type lines struct {
 	log *slog.Logger
 	now func() time.Time
+	// hide takes secrets out of a text that is not clipped yet.
+	hide func(string) string
 
 	mu      sync.Mutex
 	kept    []Line // a ring, once full
@@ -46,8 +48,8 @@ type lines struct {
 	dropped int       // lines since the last forwarded one
 }
 
-func newLines(log *slog.Logger, now func() time.Time) *lines {
-	return &lines{log: log, now: now, tokens: lineBurst, at: now()}
+func newLines(log *slog.Logger, now func() time.Time, hide func(string) string) *lines {
+	return &lines{log: log, now: now, hide: hide, tokens: lineBurst, at: now()}
 }
 
 // drain reads until the end of r.
@@ -60,8 +62,8 @@ func (l *lines) drain(r io.Reader) {
 		for rest := buf[:n]; len(rest) > 0; {
 			part, after, ended := bytes.Cut(rest, []byte("\n"))
 			rest = after
-			room := maxLine - len(line)
-			cut = cut || len(part) > room
+			room := maxLine + maxForm - len(line) // a secret must not be cut before it is seen
+			cut = cut || len(part) > maxLine-len(line)
 			line = append(line, part[:min(len(part), room)]...)
 			if ended {
 				l.take(line, cut)
@@ -86,7 +88,7 @@ func (l *lines) take(raw []byte, cut bool) {
 	if !l.admit() {
 		return
 	}
-	line := parseLine(raw)
+	line := parseLine(raw, l.hide)
 	if cut {
 		line.Message += " … (the line was cut)"
 	}
@@ -150,8 +152,10 @@ func (l *lines) tail(n int) []Line {
 	return all[max(0, len(all)-n):]
 }
 
-// parseLine reads a JSON object with "level", "msg" or "message", and attributes; anything else is a message.
-func parseLine(raw []byte) Line {
+// parseLine reads a JSON object with "level", "msg" or "message", and attributes; anything else is a message. hide is applied
+// before anything is cut, to the line and, where it is JSON, to what its strings say.
+func parseLine(raw []byte, hide func(string) string) Line {
+	clipTo := func(s string, limit int) string { return clipTo(hide(s), limit) }
 	var object map[string]json.RawMessage
 	if raw[0] != '{' || json.Unmarshal(raw, &object) != nil {
 		return Line{Level: slog.LevelInfo.String(), Message: clipTo(string(raw), maxLine)}

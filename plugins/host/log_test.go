@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 )
 
+func asIs(s string) string { return s }
+
 func TestLinesAreTakenApart(t *testing.T) {
 	for raw, want := range map[string]Line{
 		"plain":                              {Level: "INFO", Message: "plain"},
@@ -23,7 +25,7 @@ func TestLinesAreTakenApart(t *testing.T) {
 		"bad \xff utf":                                              {Level: "INFO", Message: `bad \xff utf`},
 		`{"msg":"two\nlines level=ERROR","k\n":"\u001b"}`:           {Level: "INFO", Message: `two\x0alines level=ERROR`, Attrs: map[string]string{`k\x0a`: `\x1b`}},
 	} {
-		got := parseLine([]byte(raw))
+		got := parseLine([]byte(raw), asIs)
 		a, _ := json.Marshal(got)
 		b, _ := json.Marshal(want)
 		if !bytes.Equal(a, b) {
@@ -39,7 +41,7 @@ func FuzzLine(f *testing.F) {
 		if len(raw) == 0 {
 			return
 		}
-		l := parseLine(raw)
+		l := parseLine(raw, asIs)
 		for _, s := range append([]string{l.Message}, sortedKeys(l.Attrs)...) {
 			if !utf8.ValidString(s) || strings.ContainsAny(s, "\n\r\x1b\x00") || len(s) > 11*maxLine {
 				t.Errorf("%q became %q", raw, s)
@@ -54,7 +56,7 @@ func FuzzLine(f *testing.F) {
 func TestLogIsBounded(t *testing.T) {
 	now := time.Unix(0, 0)
 	var out bytes.Buffer
-	l := newLines(slog.New(slog.NewJSONHandler(&out, nil)), func() time.Time { return now })
+	l := newLines(slog.New(slog.NewJSONHandler(&out, nil)), func() time.Time { return now }, asIs)
 	var in bytes.Buffer
 	for i := range 10000 {
 		fmt.Fprintf(&in, "line %d\n", i)

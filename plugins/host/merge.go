@@ -76,6 +76,12 @@ func (p *plugin) define(m bcx.Manifest) (*served, error) {
 		return nil, fmt.Errorf("reading the manifest of %s: %w", m.ID, err)
 	}
 	def := bcx.Remote(m, p.connection)
+	if check := def.Validate; check != nil {
+		def.Validate = func(ctx *driver.Context, config json.RawMessage) error {
+			p.secrets.note(ctx)
+			return p.secrets.refusal(check(ctx, config))
+		}
+	}
 	for kind, factory := range def.Implements {
 		def.Implements[kind] = p.counted(factory)
 	}
@@ -170,13 +176,15 @@ type counting struct {
 	inner driver.Invoker
 }
 
-// Invoke passes a call on and counts it while it runs; a stream, while it is open.
+// Invoke passes a call on and counts it while it runs; a stream, while it is open. Secrets of this and earlier calls are taken
+// out of progress and errors.
 func (c *counting) Invoke(ctx *driver.Context, operation string, args []json.RawMessage) (any, error) {
+	c.p.secrets.note(ctx)
 	c.p.entered()
-	out, err := c.inner.Invoke(ctx, operation, args)
+	out, err := c.inner.Invoke(c.p.secrets.quiet(ctx), operation, args)
 	if s, ok := out.(io.ReadWriteCloser); ok && err == nil {
 		return &countedStream{ReadWriteCloser: s, p: c.p}, nil
 	}
 	c.p.left()
-	return out, err
+	return out, c.p.secrets.refusal(err)
 }

@@ -37,6 +37,8 @@ type plugin struct {
 	reason  string        // why there is none
 	drained chan struct{} // closed once no call is in flight; nil when nobody waits for that
 	served  map[string]*served
+
+	secrets secrets // that it was handed
 }
 
 var (
@@ -47,9 +49,10 @@ var (
 func newPlugin(h *Host, src source) *plugin {
 	log := h.log.With("plugin", src.pin.Name)
 	p := &plugin{
-		host: h, name: src.pin.Name, src: src, lines: newLines(log, h.clock.Now), kick: make(chan struct{}, 1),
+		host: h, name: src.pin.Name, src: src, kick: make(chan struct{}, 1),
 		first: make(chan struct{}), done: make(chan struct{}), served: map[string]*served{}, reason: "it has not started yet",
 	}
+	p.lines = newLines(log, h.clock.Now, p.secrets.hide)
 	p.status = Status{Name: p.name, Bundled: src.bundled, SHA256: src.pin.SHA256, State: Starting, Since: h.clock.Now().UTC(), Restarts: -1}
 	return p
 }
@@ -197,7 +200,7 @@ func (p *plugin) poll(ctx context.Context, run *process) bool {
 			p.healthy(true, "")
 		case said.Code == driver.CodeUnavailable:
 			missed = 0
-			p.healthy(false, clip(said.Message))
+			p.healthy(false, clip(p.secrets.hide(said.Message)))
 		default:
 			missed++
 			p.host.log.Warn("a plugin did not tell its health", "plugin", p.name, "error", err)
