@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -142,6 +144,48 @@ func TestUdhcpcGetsAnAddress(t *testing.T) {
 		}
 	}
 	e.wait(t, "dhcp.ack", patience, kind("dhcp.ack"))
+}
+
+// A pool of two addresses and three clients: the third gets none, its own record says why, and it gets the first address
+// that comes free. Two clients with one MAC address are one client: they never use up a pool.
+func TestUdhcpcFindsThePoolExhausted(t *testing.T) {
+	need(t, "udhcpc")
+	w := newWire(t)
+	w.up()
+	two := labSubnet("srv0", "full")
+	two.PoolStart, two.PoolEnd = netip.MustParseAddr("10.77.0.100"), netip.MustParseAddr("10.77.0.101")
+	s, e := w.serve(newMemStore(two), &fakePort{})
+	script := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nenv\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	address := regexp.MustCompile(`(?m)^ip=(\S+)$`)
+	ask := func(mac app.MAC, tries string) string {
+		t.Helper()
+		run(t, "ip", "-n", w.cli, "link", "set", "cli0", "address", string(mac))
+		out, err := w.client("udhcpc", "-i", "cli0", "-n", "-q", "-f", "-s", script, "-t", tries, "-T", "1")
+		m := address.FindStringSubmatch(out)
+		if err != nil || m == nil {
+			return ""
+		}
+		return m[1]
+	}
+	macs := []app.MAC{"00:00:5e:00:53:a1", "00:00:5e:00:53:a2", "00:00:5e:00:53:a3"}
+	first, twin, second := ask(macs[0], "30"), ask(macs[0], "30"), ask(macs[1], "30")
+	if first == "" || twin != first || second == "" || second == first {
+		t.Fatalf("addresses %q, its twin %q, then %q", first, twin, second)
+	}
+	if got := ask(macs[2], "2"); got != "" {
+		t.Fatalf("a third client got %s", got)
+	}
+	x := e.wait(t, "dhcp.exhausted", patience, kind("dhcp.exhausted"))
+	if x.Level != "error" || !strings.Contains(string(x.Data), string(macs[2])) || !strings.Contains(x.Message, "widen the pool") {
+		t.Errorf("told %+v %s", x, x.Data)
+	}
+	s.Free(macs[0], netip.MustParseAddr(first))
+	if got := ask(macs[2], "30"); got != first {
+		t.Errorf("once %s is free the third gets %q", first, got)
+	}
 }
 
 func TestDhclientGetsAndReleasesAnAddress(t *testing.T) {

@@ -3,9 +3,12 @@ package health
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/better-compute/bcd/app"
 )
@@ -72,6 +75,54 @@ func Network(store app.NetworkStore) Check {
 		return []Warning{{"no-subnet-on", "info", "bcd only listens: no subnet is turned on, so no machine can netboot",
 			"add the provisioning subnet on the Network page and turn it on"}}, nil
 	}
+}
+
+// Pools warns of subnets that have no address left for a machine that is new there.
+func Pools(store app.NetworkStore, now func() time.Time) Check {
+	return func(ctx context.Context) (out []Warning, err error) {
+		subnets, err := store.ListSubnets(ctx)
+		if err != nil {
+			return nil, err
+		}
+		leases, err := store.ListLeases(ctx)
+		if err != nil {
+			return nil, err
+		}
+		at := now()
+		for _, s := range subnets {
+			if s.Mode == app.SubnetFull && s.PoolStart.Is4() && s.PoolEnd.Is4() && int64(held(s, leases, at)) >= size(s) {
+				out = append(out, Warning{"pool-exhausted", "error", fmt.Sprintf("every address of the pool of %s is given out: a machine that is new there cannot netboot", s.CIDR),
+					"widen the pool, shorten the lease time, or free the addresses of machines that are gone, on the Network page"})
+			}
+		}
+		return out, nil
+	}
+}
+
+// held counts the addresses of a pool that cannot be given to a new machine.
+func held(s app.Subnet, leases []app.Lease, now time.Time) int {
+	taken := map[netip.Addr]bool{s.Gateway: true}
+	for _, r := range s.Reservations {
+		taken[r.Addr] = true
+	}
+	for _, l := range leases {
+		if l.Reserved || l.State != "released" && l.Expires.After(now) {
+			taken[l.Addr] = true
+		}
+	}
+	n := 0
+	for a := range taken {
+		if a.IsValid() && !a.Less(s.PoolStart) && !s.PoolEnd.Less(a) {
+			n++
+		}
+	}
+	return n
+}
+
+// size is how many addresses a pool has.
+func size(s app.Subnet) int64 {
+	first, last := s.PoolStart.As4(), s.PoolEnd.As4()
+	return int64(binary.BigEndian.Uint32(last[:])) - int64(binary.BigEndian.Uint32(first[:])) + 1
 }
 
 // Machines warns of machines that wait for a person.

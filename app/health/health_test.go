@@ -3,7 +3,9 @@ package health
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/better-compute/bcd/app"
 )
@@ -60,6 +62,52 @@ func TestSpaceRunsLow(t *testing.T) {
 		}
 		if err != nil || code != want {
 			t.Errorf("%d bytes: %v, %v", left, w, err)
+		}
+	}
+}
+
+type subnets struct {
+	app.NetworkStore
+	list   []app.Subnet
+	leases []app.Lease
+}
+
+func (s subnets) ListSubnets(context.Context) ([]app.Subnet, error) { return s.list, nil }
+func (s subnets) ListLeases(context.Context) ([]app.Lease, error)   { return s.leases, nil }
+
+// A pool is exhausted when a machine that is new there would get nothing, whoever holds its addresses.
+func TestPoolsRunDry(t *testing.T) {
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	addr := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, n}) }
+	lan := app.Subnet{CIDR: netip.MustParsePrefix("192.0.2.0/24"), Mode: app.SubnetFull, PoolStart: addr(10), PoolEnd: addr(11)}
+	lease := func(n byte, state string, left time.Duration, kept bool) app.Lease {
+		return app.Lease{Addr: addr(n), State: state, Expires: at.Add(left), Reserved: kept}
+	}
+	for name, c := range map[string]struct {
+		change func(*app.Subnet)
+		leases []app.Lease
+		want   bool
+	}{
+		"nobody":            {nil, nil, false},
+		"one":               {nil, []app.Lease{lease(10, "bound", time.Hour, false)}, false},
+		"both":              {nil, []app.Lease{lease(10, "bound", time.Hour, false), lease(11, "offered", time.Minute, false)}, true},
+		"one has run out":   {nil, []app.Lease{lease(10, "bound", time.Hour, false), lease(11, "bound", -time.Second, false)}, false},
+		"kept for good":     {nil, []app.Lease{lease(10, "bound", -time.Hour, true), lease(11, "bound", -time.Hour, true)}, true},
+		"released":          {nil, []app.Lease{lease(10, "released", time.Hour, false), lease(11, "bound", time.Hour, false)}, false},
+		"declined":          {nil, []app.Lease{lease(10, "declined", time.Hour, false), lease(11, "bound", time.Hour, false)}, true},
+		"outside of it":     {nil, []app.Lease{lease(9, "bound", time.Hour, false), lease(12, "bound", time.Hour, false)}, false},
+		"gateway in it":     {func(s *app.Subnet) { s.Gateway = addr(10) }, []app.Lease{lease(11, "bound", time.Hour, false)}, true},
+		"reservations":      {func(s *app.Subnet) { s.Reservations = []app.Reservation{{Addr: addr(10)}, {Addr: addr(11)}} }, nil, true},
+		"not our addresses": {func(s *app.Subnet) { s.Mode = app.SubnetProxy }, []app.Lease{lease(10, "bound", time.Hour, false), lease(11, "bound", time.Hour, false)}, false},
+		"off":               {func(s *app.Subnet) { s.Mode = app.SubnetOff }, []app.Lease{lease(10, "bound", time.Hour, false), lease(11, "bound", time.Hour, false)}, false},
+	} {
+		s := lan
+		if c.change != nil {
+			c.change(&s)
+		}
+		w, err := Pools(subnets{list: []app.Subnet{s}, leases: c.leases}, func() time.Time { return at })(t.Context())
+		if err != nil || (len(w) == 1 && w[0].Code == "pool-exhausted" && w[0].WayOut != "") != c.want || len(w) > 1 {
+			t.Errorf("%s: %+v, %v", name, w, err)
 		}
 	}
 }

@@ -219,6 +219,7 @@ func (s *Site) wireCore(ctx context.Context) error {
 	}
 	s.health = &health.Service{}
 	s.health.Add("networks", health.Network(s.db))
+	s.health.Add("address pools", health.Pools(s.db, now))
 	s.health.Add("bindings", s.bindingHealth)
 	s.health.Add("approvals", s.approvalHealth)
 	s.health.Add("machines", health.Machines(s.db))

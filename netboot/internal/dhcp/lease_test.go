@@ -205,6 +205,24 @@ func TestExpiryAndExhaustion(t *testing.T) {
 		t.Error("no offer")
 	}
 	r.recorded("dhcp.exhausted", 1)
+	for range 2 { // each client is told once in a while, and one of them as an error
+		r.send(discover(mac(4)).ToBytes(), netip.Addr{})
+	}
+	if offer, _ := r.ask(discover(mac(1))); offer.YourIPAddr == nil { // what was asked before it is answered
+		t.Error("no offer")
+	}
+	r.recorded("dhcp.exhausted", 2)
+	r.mu.Lock()
+	var told []string
+	for _, x := range r.records {
+		if x.Kind == "dhcp.exhausted" {
+			told = append(told, string(x.MAC)+" "+x.Level)
+		}
+	}
+	r.mu.Unlock()
+	if want := []string{string(mac(3)) + " error", string(mac(4)) + " info"}; !slices.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
+	}
 	r.pass(59*time.Minute + time.Second) // client 1's lease is over, client 2's not
 	r.dora(mac(3))
 	if len(st.of(mac(1))) != 0 || len(st.of(mac(2))) != 1 {

@@ -180,22 +180,33 @@ func (s *Server) Free(mac app.MAC, a netip.Addr) {
 	}
 }
 
-// exhausted reports a pool without a free address, once in a while: the clients keep asking.
+// exhausted reports a pool without a free address: to each client that wants one, once in a while, because the clients keep
+// asking; as an error only for the first of them, because a rack of machines would say it all at once.
 func (s *Server) exhausted(r *request, sub *subnet) {
+	client, level := sub.ID+"\x00"+string(r.mac), "info"
 	s.mu.Lock()
-	told := r.arrived.Sub(s.told[sub.ID]) < holdTime
-	if !told {
-		s.told[sub.ID] = r.arrived
+	again := r.arrived.Sub(s.told[client]) < holdTime
+	if !again {
+		if len(s.told) >= maxTold {
+			clear(s.told)
+		}
+		s.told[client] = r.arrived
+		if r.arrived.Sub(s.told[sub.ID]) >= holdTime {
+			s.told[sub.ID], level = r.arrived, "error"
+		}
 	}
 	s.mu.Unlock()
-	if told {
+	if again {
 		return
 	}
 	s.cfg.Record(Exchange{
-		Kind: "dhcp.exhausted", Level: "error", MAC: r.mac, Subnet: sub.ID, Interface: r.iface.Name,
+		Kind: "dhcp.exhausted", Level: level, MAC: r.mac, Subnet: sub.ID, Interface: r.iface.Name,
 		Message: "No address of the pool is free: widen the pool or shorten the lease time.",
 	})
 }
+
+// maxTold bounds the clients that are remembered to have been told of an exhausted pool.
+const maxTold = 4096
 
 // inUse puts an address that somebody else answers for into quarantine.
 func (s *Server) inUse(r *request, sub *subnet, a netip.Addr) {

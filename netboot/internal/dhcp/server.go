@@ -84,7 +84,7 @@ type Server struct {
 	probing map[netip.Addr]bool
 	seen    map[netip.Addr]app.MAC // clients whose address another server gave
 	at      map[app.MAC]string     // and the subnets that they are in
-	told    map[string]time.Time   // by subnet: when an exhausted pool was last reported
+	told    map[string]time.Time   // by subnet, and by subnet and client: when an exhausted pool was last reported
 	swept   map[string]time.Time   // by subnet: when its kept addresses were last looked through
 }
 
