@@ -36,12 +36,31 @@ func TestPickingADriversVersion(t *testing.T) {
 			t.Errorf("PUT %s %.60s: %d %.300s, want %d, %q", c.target, c.body, w.Code, w.Body, c.status, c.says)
 		}
 	}
+	for _, c := range []struct {
+		cookie, form string
+		status       int
+		says         string
+	}{
+		{viewer, "version=1.0.0", 403, ""},
+		{operator, "version=1.0.0", 403, ""},
+		{admin, "version=3.0.0", 404, "redfish@3.0.0"},
+		{admin, "version=1.0.0", 303, ""},
+		{admin, "version=", 303, ""},
+	} {
+		w := x.Do("POST", "/drivers/redfish/pick", c.cookie, c.form)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
+			t.Errorf("the form %s: %d %.300s, want %d, %q", c.form, w.Code, w.Body, c.status, c.says)
+		}
+	}
+	if page := x.Do("GET", "/drivers", admin, "").Body.String(); !strings.Contains(page, "Use this version") || !strings.Contains(page, "Use the highest version") {
+		t.Error("an administrator is offered no pick")
+	}
 	var made []string
 	for _, p := range x.Drivers.Picks() {
 		_, what, _ := strings.Cut(p, " ")
 		made = append(made, what)
 	}
-	if want := []string{"redfish@1.0.0", "redfish@"}; !slices.Equal(made, want) {
+	if want := []string{"redfish@1.0.0", "redfish@", "redfish@1.0.0", "redfish@"}; !slices.Equal(made, want) {
 		t.Errorf("picked %q, want %q", x.Drivers.Picks(), want)
 	}
 }
@@ -61,6 +80,9 @@ func TestDriversTellWhichIsActiveAndTheSitesLabels(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}
+	}
+	if strings.Contains(page, "/pick") {
+		t.Error("a viewer is offered the pick")
 	}
 }
 

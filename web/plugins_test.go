@@ -27,7 +27,9 @@ func TestPlugins(t *testing.T) {
 		{"POST", "/plugins/acme-bmc/restart", operator, 403, ""},
 		{"POST", "/plugins/bcx-ipmi/restart", admin, 303, ""},
 		{"GET", "/plugins/acme-bmc", viewer, 200, "hello"},
+		{"GET", "/plugins/bcx-ipmi", viewer, 200, "What to do: install bcd anew."},
 		{"GET", "/plugins/nobody", viewer, 404, ""},
+		{"GET", "/plugins/nobody/live", viewer, 404, ""},
 		{"POST", "/api/v1/plugins", admin, 405, ""},
 		{"DELETE", "/api/v1/plugins/acme-bmc", admin, 404, ""},
 	} {

@@ -205,6 +205,7 @@ type Entry struct {
 	Operations   map[string][]string `json:"operations"` // by kind, as far as they are known
 	RetrySafe    map[string][]string `json:"retrySafe"`
 	Active       bool                `json:"active"`
+	Picked       bool                `json:"picked,omitempty"` // by the operator, to stay when a higher version comes
 	Up           bool                `json:"up"`
 	Reason       string              `json:"reason,omitempty"` // why it is down
 	Plugin       string              `json:"plugin,omitempty"`
@@ -245,7 +246,7 @@ func (r *Registry) List(kind string) ([]Entry, error) {
 		out = append(out, Entry{
 			ID: d.ID(), Version: d.Version(), RunsOn: d.RunsOn(), Kinds: d.Kinds(),
 			Capabilities: append([]string{}, d.Capabilities()...), Operations: operations(d), RetrySafe: d.RetrySafe(),
-			Active: r.activeLocked(d.ID()).driver == d, Up: e.up, Reason: e.reason, Plugin: e.plugin,
+			Active: r.activeLocked(d.ID()).driver == d, Picked: r.picks[d.ID()] == d.Version(), Up: e.up, Reason: e.reason, Plugin: e.plugin,
 		})
 	}
 	slices.SortFunc(out, func(a, b Entry) int {

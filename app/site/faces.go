@@ -65,7 +65,7 @@ func (l listing) ListDrivers(_ context.Context, kind string) ([]api.Driver, erro
 	}
 	out := make([]api.Driver, 0, len(all))
 	for _, e := range all {
-		d := api.Driver{ID: e.ID, Version: e.Version, RunsOn: e.RunsOn, Kinds: e.Kinds, Capabilities: e.Capabilities, Operations: e.Operations, RetrySafe: e.RetrySafe, Active: e.Active, Source: e.Plugin, Down: e.Reason}
+		d := api.Driver{ID: e.ID, Version: e.Version, RunsOn: e.RunsOn, Kinds: e.Kinds, Capabilities: e.Capabilities, Operations: e.Operations, RetrySafe: e.RetrySafe, Active: e.Active, Picked: e.Picked, Source: e.Plugin, Down: e.Reason}
 		if d.Source == "" {
 			d.Source = "built-in"
 		}

@@ -150,7 +150,7 @@ func (s *Site) pluginHealth(confined sandbox.Sandbox) health.Check {
 		for _, p := range all {
 			switch {
 			case p.State == host.Refused:
-				warn("plugin-refused", "error", "mend its file, its pin or the configuration on the host, then run bcd plugin pin "+p.Name, "the plugin %s is not run: %s", p.Name, p.Reason)
+				warn("plugin-refused", "error", p.WayOut, "the plugin %s is not run: %s", p.Name, p.Reason)
 			case p.State == host.BackOff:
 				warn("plugin-down", "error", "look at its log with bcd plugin logs "+p.Name, "the plugin %s is down and is started again: %s", p.Name, p.Reason)
 			case p.State == host.Running && !p.Serving && p.Bundled: // a site without such machines can do without
@@ -192,7 +192,7 @@ func (x hosted) ListPlugins(context.Context) ([]api.Plugin, error) {
 
 func shown(p host.Status) api.Plugin {
 	out := api.Plugin{
-		Name: p.Name, Bundled: p.Bundled, SHA256: p.SHA256, State: string(p.State), Reason: p.Reason, Serving: p.Serving, Message: p.Message, Since: p.Since,
+		Name: p.Name, Bundled: p.Bundled, SHA256: p.SHA256, State: string(p.State), Reason: p.Reason, WayOut: p.WayOut, Serving: p.Serving, Message: p.Message, Since: p.Since,
 		Next: given(p.Next), PID: p.PID, Memory: p.Memory, Restarts: p.Restarts, LastErr: p.LastErr, LastAt: given(p.LastAt), Version: p.Version, Calls: p.Calls,
 		Drivers: []api.PluginDriver{}, Skipped: p.Skipped,
 		Sandbox: api.PluginSandbox{Confined: p.Sandbox.Confined, Privileged: p.Sandbox.Privileged, Landlock: p.Sandbox.Landlock, Cgroup: p.Sandbox.Cgroup, Missing: p.Sandbox.Missing},

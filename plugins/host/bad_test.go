@@ -136,7 +136,7 @@ func TestMisconfiguredSandbox(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := b.start().status("a")
-			if s.State != Refused || !strings.Contains(s.Reason, tt.says) || !s.Next.IsZero() {
+			if s.State != Refused || !strings.Contains(s.Reason, tt.says) || !s.Next.IsZero() || !strings.Contains(s.WayOut, "config.toml") {
 				t.Errorf("it stands at %+v", s)
 			}
 			if said, _ := b.events.Load("plugin.refused"); !strings.Contains(fmt.Sprint(said), tt.says) {

@@ -203,7 +203,7 @@ func TestFileChangedUnderARunningHost(t *testing.T) {
 	b.clock.asleep(t, time.Second)
 	b.clock.advance(time.Second)
 	s = b.awaitState("acme", Refused)
-	if !strings.Contains(s.Reason, "is pinned") || s.PID != 0 || b.reg.reason("acme@1.0.0") != s.Reason {
+	if !strings.Contains(s.Reason, "is pinned") || !strings.Contains(s.WayOut, "bcd plugin pin acme") || s.PID != 0 || b.reg.reason("acme@1.0.0") != s.Reason {
 		t.Errorf("it stands at %+v, down %q", s, b.reg.reason("acme@1.0.0"))
 	}
 	if m, _ := b.events.Load("plugin.refused"); m == nil {

@@ -19,6 +19,18 @@ func (r *refusal) Unwrap() error { return r.err }
 
 func refuse(format string, args ...any) error { return &refusal{fmt.Errorf(format, args...)} }
 
+// wayOut tells a person what helps against a refusal.
+func wayOut(name string, bundled bool, why error) string {
+	var c *sandbox.ConfigError
+	switch {
+	case errors.As(why, &c):
+		return "correct what config.toml says below [plugins] and restart bcd"
+	case bundled:
+		return "install bcd anew: the plugin is inside it"
+	}
+	return "put its right file back, or bring its pin in line with bcd plugin pin " + name + "; then bcd takes it up, as it does on SIGHUP"
+}
+
 // isRefusal reports whether a start failed for a reason that time does not heal.
 func isRefusal(err error) bool {
 	var r *refusal

@@ -12,6 +12,7 @@ import (
 
 // to moves the plugin to a state; the caller holds mu.
 func (p *plugin) to(s State) {
+	p.status.WayOut = ""
 	if p.status.State != s {
 		p.status.State, p.status.Since = s, p.host.clock.Now().UTC()
 	}
@@ -101,6 +102,9 @@ func (p *plugin) rest(s State, why error, next time.Time) {
 	p.status.Next, p.status.PID, p.conn = next.UTC(), 0, nil
 	if next.IsZero() {
 		p.status.Next = time.Time{}
+	}
+	if s == Refused {
+		p.status.WayOut = wayOut(p.name, p.src.bundled, why)
 	}
 	if why != nil {
 		p.reason = clip(why.Error())

@@ -31,6 +31,7 @@ type Status struct {
 	SHA256   string        `json:"sha256"`            // the pin; of a bundled plugin, this program's, "" until it is known
 	State    State         `json:"state"`
 	Reason   string        `json:"reason,omitempty"` // why it does not run
+	WayOut   string        `json:"wayOut,omitempty"` // what helps when it is refused
 	Serving  bool          `json:"serving"`          // it runs and says that it can work
 	Message  string        `json:"message,omitempty"`
 	Since    time.Time     `json:"since"` // of the state

@@ -15,6 +15,7 @@ type Plugin struct {
 	SHA256   string         `json:"sha256"`            // the pin
 	State    string         `json:"state"`             // "starting", "running", "stopping", "backoff", "refused", "stopped"
 	Reason   string         `json:"reason,omitempty"`  // why it does not run
+	WayOut   string         `json:"wayOut,omitempty"`  // what helps when it is refused
 	Serving  bool           `json:"serving"`           // it runs and says that it can work
 	Message  string         `json:"message,omitempty"` // what it says when it cannot
 	Since    time.Time      `json:"since"`             // of the state

@@ -165,6 +165,7 @@ type Driver struct {
 	RetrySafe    map[string][]string `json:"retrySafe,omitempty"`
 	ConfigSchema json.RawMessage     `json:"configSchema,omitempty"`
 	Active       bool                `json:"active"`           // calls go to this version
+	Picked       bool                `json:"picked,omitempty"` // by an operator: it stays when a higher version comes
 	Source       string              `json:"source,omitempty"` // "built-in" or the plugin's name
 	Down         string              `json:"down,omitempty"`   // why it cannot be called now
 }

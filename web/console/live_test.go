@@ -75,3 +75,19 @@ func TestStreamOfAStalePage(t *testing.T) {
 		}
 	}
 }
+
+// A plugin's page follows what its plugin does.
+func TestAPluginsPageIsLive(t *testing.T) {
+	x := site(t)
+	url, viewer := x.Serve(), x.As(app.RoleViewer)
+	m := streamRE.FindStringSubmatch(x.Do(http.MethodGet, "/plugins/acme-bmc", viewer, "").Body.String())
+	if m == nil {
+		t.Fatal("the page has no stream")
+	}
+	if got := firstEvent(t, url+m[1], viewer); got != "plugin" {
+		t.Errorf("the first event is %q", got)
+	}
+	if got := firstEvent(t, url+"/plugins/bcx-ipmi/live?mark=0123456789abcdef", viewer); got != "moved" {
+		t.Errorf("the first event of a stale page is %q", got)
+	}
+}

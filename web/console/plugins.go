@@ -4,33 +4,57 @@ import (
 	"github.com/a-h/templ"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/event"
 	"github.com/better-compute/bcd/web/api"
 	"github.com/better-compute/bcd/web/console/views"
 )
 
 func pluginPages() []Page {
-	return []Page{get("/plugins/{name}", pluginPage), post("/plugins/{name}/restart", restartPlugin)}
+	return []Page{get("/plugins/{name}", pluginPage), raw(get("/plugins/{name}/live", pluginLive)), post("/plugins/{name}/restart", restartPlugin)}
 }
 
-func pluginPage(c *Console, q *request) error {
+// pluginData collects what a plugin's page shows.
+func (q *request) pluginData() (views.PluginData, error) {
+	d := views.PluginData{Now: q.c.api.Now()}
 	all, err := ask[api.List[api.Plugin]](q, "plugins.list", nil)
 	if err != nil {
-		return err
+		return d, err
 	}
-	d := views.PluginData{Now: c.api.Now()}
 	for _, p := range all.Items {
 		if p.Name == q.Path["name"] {
 			d.P = p
 		}
 	}
 	if d.P.Name == "" {
-		return app.Missing("plugin", q.Path["name"])
+		return d, app.Missing("plugin", q.Path["name"])
 	}
 	lines, err := ask[api.List[api.PluginLine]](q, "plugins.logs", nil)
 	if err != nil {
+		return d, err
+	}
+	d.Lines, d.Mark = lines.Items, markOf(d.P.State, d.P.Serving)
+	return d, nil
+}
+
+// pluginLive streams what a plugin's page shows.
+func pluginLive(_ *Console, q *request) error {
+	return q.live(event.Filter{Kind: "plugin."}, func() (string, []fragment, error) {
+		if err := q.again(); err != nil {
+			return "", nil, err
+		}
+		d, err := q.pluginData()
+		if err != nil {
+			return "", nil, err
+		}
+		return d.Mark, []fragment{{"plugin", views.PluginNow(d)}}, nil
+	})
+}
+
+func pluginPage(_ *Console, q *request) error {
+	d, err := q.pluginData()
+	if err != nil {
 		return err
 	}
-	d.Lines = lines.Items
 	return q.show(d.P.Name, "/drivers", func(p views.Page) templ.Component { return views.Plugin(p, d) })
 }
 

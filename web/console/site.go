@@ -16,7 +16,7 @@ import (
 
 func sitePages() []Page {
 	return []Page{
-		get("/drivers", drivers),
+		get("/drivers", drivers), post("/drivers/{id}/pick", pickDriver),
 		get("/access", accessPage), post("/access/users", addUser), post("/access/users/{id}", changeUser),
 		post("/access/users/{id}/delete", remove("users.delete", "/access", "The user is deleted.", accessPage)),
 		post("/access/tokens", addToken), post("/access/tokens/{id}/delete", remove("tokens.delete", "/access", "The token is revoked.", accessPage)),
@@ -47,6 +47,19 @@ func drivers(c *Console, q *request) error {
 		return err
 	}
 	return q.show("Drivers & plugins", "/drivers", func(p views.Page) templ.Component { return views.Drivers(p, l, hosted.Items, c.api.Now()) })
+}
+
+// pickDriver makes a version of a driver the one that is used.
+func pickDriver(c *Console, q *request) error {
+	version := q.form.Get("version")
+	if _, err := ask[any](q, "drivers.pick", api.DriverPick{Version: &version}); err != nil {
+		q.refuse(err)
+		return drivers(c, q)
+	}
+	if version == "" {
+		return q.done("/drivers", "The highest version of "+q.Path["id"]+" is used again.")
+	}
+	return q.done("/drivers", "Version "+version+" of "+q.Path["id"]+" is used from now on.")
 }
 
 // bindings reads drivers by kind from YAML.

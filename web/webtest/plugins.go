@@ -25,7 +25,7 @@ func (p *Plugins) ListPlugins(context.Context) ([]api.Plugin, error) {
 		{Name: "acme-bmc", SHA256: sum, State: "running", Serving: true, Since: at, PID: 4242, UID: &uid, Memory: 12 << 20, Version: "1.0.0" + p.Text,
 			Drivers: []api.PluginDriver{{ID: "acme", Version: "1.0.0", Kinds: []string{"power"}}}, Skipped: []string{"the driver redfish is built in" + p.Text},
 			Sandbox: api.PluginSandbox{Confined: true, Landlock: 5}},
-		{Name: "bcx-ipmi", Bundled: true, SHA256: sum, State: "refused", Reason: "its file has another SHA-256" + p.Text, Since: at, Restarts: 3,
+		{Name: "bcx-ipmi", Bundled: true, SHA256: sum, State: "refused", Reason: "its file has another SHA-256" + p.Text, WayOut: "install bcd anew", Since: at, Restarts: 3,
 			LastErr: "its process ended" + p.Text, LastAt: &at, Drivers: []api.PluginDriver{}, Sandbox: api.PluginSandbox{Missing: []string{"no Landlock in this kernel"}}},
 	}, nil
 }

@@ -352,7 +352,7 @@ func (*Drivers) ListDrivers(_ context.Context, kind string) ([]api.Driver, error
 	all := []api.Driver{
 		{ID: "ipxe", Version: "1.0.0", RunsOn: "site", Kinds: []string{"boot"}, Capabilities: []string{}, Active: true, Source: "built-in"},
 		{ID: "redfish", Version: "0.9.0", RunsOn: "site", Kinds: []string{"power"}, Capabilities: []string{}, Source: "built-in"},
-		{ID: "redfish", Version: "1.0.0", RunsOn: "site", Kinds: []string{"inspect", "management", "power"}, Capabilities: []string{"tls-pin"}, Active: true, Source: "built-in",
+		{ID: "redfish", Version: "1.0.0", RunsOn: "site", Kinds: []string{"inspect", "management", "power"}, Capabilities: []string{"tls-pin"}, Active: true, Picked: true, Source: "built-in",
 			Operations: map[string][]string{"power": {"getPower", "setPower"}}, RetrySafe: map[string][]string{"power": {"getPower"}}},
 	}
 	var out []api.Driver
