@@ -89,6 +89,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{"GET", "/api/v1/workflows", "", ""}, {"GET", "/api/v1/workflows/w-2", "/api/v1/workflows/{id}", ""}, {"GET", "/api/v1/workflows/w-1/journal", "/api/v1/workflows/{id}/journal", ""},
 		{"GET", "/api/v1/events", "", ""}, {"GET", "/api/v1/subnets", "", ""}, {"GET", "/api/v1/leases", "", ""}, {"GET", "/api/v1/drivers", "", ""}, {"PUT", "/api/v1/drivers/redfish/active", "/api/v1/drivers/{id}/active", `{"version":"1.0.0"}`}, {"GET", "/api/v1/plugins", "", ""}, {"GET", "/api/v1/plugins/acme-bmc/logs?lines=5", "/api/v1/plugins/{name}/logs", ""},
 		{"GET", "/api/v1/profiles", "", ""}, {"GET", "/api/v1/profiles/r640", "/api/v1/profiles/{name}", ""}, {"GET", "/api/v1/pools", "", ""}, {"GET", "/api/v1/approvals", "", ""}, {"GET", "/api/v1/approvals/ap-1", "/api/v1/approvals/{id}", ""},
+		{"GET", "/api/v1/machines/m-1/kexec", "/api/v1/machines/{id}/kexec", ""},
 		{"GET", "/api/v1/machines/m-1/bmc-operations", "/api/v1/machines/{id}/bmc-operations", ""}, {"POST", "/api/v1/machines/m-1/query", "/api/v1/machines/{id}/query", `{"operation":"power.getPower"}`},
 		{"POST", "/api/v1/profiles/x/check", "/api/v1/profiles/{name}/check", `{"drivers":{"power":"nothing"}}`}, {"POST", "/api/v1/approvals/ap-1/decision", "/api/v1/approvals/{id}/decision", `{"deny":true}`}, {"GET", "/api/v1/secrets", "", ""},
 		{"GET", "/api/v1/users", "", ""}, {"GET", "/api/v1/tokens", "", ""}, {"GET", "/api/v1/settings", "", ""}, {"GET", "/api/v1/health", "", ""},

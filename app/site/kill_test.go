@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,9 +17,11 @@ import (
 
 // path is one way to deploy: its steps, and what a machine that was on has seen when it is over.
 type path struct {
-	kexec bool
-	steps []string
-	want  seen
+	kexec  bool
+	hangs  bool           // the system that is entered by kexec
+	refuse *agentv1.Error // why the ramdisk does not jump
+	steps  []string
+	want   seen
 }
 
 var common = []string{"off", "permit", "boot-network", "on", "agent", "clock", "claim", "write", "written", "configure"}
@@ -34,6 +37,21 @@ var kexec = path{
 	want:  seen{Boots: "Hdd Pxe Hdd", Offs: 2, Writes: 1, Kexecs: 1},
 }
 
+var deadMan = []string{"alive", "retreat-off", "retreat-forget", "retreat-disk", "retreat-on", "retreat-alive", "home"}
+
+// hung enters a system that hangs, and is reset into its disk.
+var hung = path{
+	kexec: true, hangs: true, steps: deadMan,
+	want: seen{Boots: "Hdd Pxe Hdd", Offs: 2, Writes: 1, Kexecs: 1},
+}
+
+// refused cannot jump, and boots its disk at once.
+var refused = path{
+	kexec: true, refuse: &agentv1.Error{Code: string(app.Unsupported), Reason: "kexec-lockdown", Message: "the ramdisk's kernel is locked down"},
+	steps: append([]string{"kexec"}, deadMan...),
+	want:  seen{Boots: "Hdd Pxe Hdd", Offs: 2, Writes: 1, Kexecs: 1},
+}
+
 // onAgent are the steps that the machine's agent does.
 var onAgent = map[string]string{
 	"clock": agentv1.KindSetClock, "write": agentv1.KindWrite, "configure": agentv1.KindConfigure, "kexec": agentv1.KindKexecLoad,
@@ -42,8 +60,14 @@ var onAgent = map[string]string{
 // TestKillMatrix kills the real process, by SIGKILL, at each instant of each step of a deploy, lets it come back, and
 // counts what happened at the BMC and on the machine.
 func TestKillMatrix(t *testing.T) {
-	for name, p := range map[string]path{"firmware": firmware, "kexec": kexec} {
+	for name, p := range map[string]path{"firmware": firmware, "kexec": kexec, "hung": hung, "refused": refused} {
 		instants := []string{"before start deploy", "after start deploy", "before end deploy", "after end deploy"}
+		switch {
+		case p.hangs || p.refuse != nil:
+			instants = []string{"after skip proof-off"}
+		case p.kexec:
+			instants = append(instants, "before skip retreat-off", "after skip retreat-off", "after skip retreat-alive")
+		}
 		for _, s := range p.steps {
 			instants = append(instants, "before intent "+s, "after intent "+s, "before result "+s)
 			if onAgent[s] != "" {
@@ -78,6 +102,9 @@ func (p path) killedAt(t *testing.T, at string) {
 		t.Fatal(err)
 	}
 	c.until("the machine is on", func() bool { return len(c.boots) == 1 })
+	if c.refuse = p.refuse; p.hangs {
+		c.hangs, r.cfg.Silence = 1, time.Second
+	}
 	during, held, release := c.holdAt(at)
 	if during {
 		at = ""
@@ -135,6 +162,26 @@ func (c *computer) holdAt(at string) (during bool, held <-chan struct{}, release
 	return during, reached, func() { close(goOn) }
 }
 
+// judgeEntry looks at how the system was entered, and what is remembered of it: one trial, however often it was told.
+func (p path) judgeEntry(t *testing.T, r *rig, d *app.Deployment) {
+	t.Helper()
+	var k api.KexecReport
+	r.must(http.MethodGet, "/api/v1/machines/"+machineName+"/kexec", nil, &k)
+	retreats, by, verdict := p.hangs || p.refuse != nil, "firmware", app.KexecUnknown
+	switch {
+	case retreats:
+		verdict = app.KexecKnownBad
+	case p.kexec:
+		by, verdict = "kexec", app.KexecKnownGood
+	}
+	if d == nil || d.BootPath != by || retreats != (d.Retreat != "") || p.kexec && !retreats == d.ColdBoot.IsZero() {
+		t.Errorf("entered by %s: %+v", by, d)
+	}
+	if k.Verdict != verdict && p.refuse == nil || p.kexec != (len(k.Trials) == 1) || p.refuse != nil && k.Trials[0].Reason != p.refuse.Reason {
+		t.Errorf("remembered %+v", k)
+	}
+}
+
 // judge looks at the end.
 func (p path) judge(t *testing.T, r *rig, c *computer) {
 	t.Helper()
@@ -149,9 +196,7 @@ func (p path) judge(t *testing.T, r *rig, c *computer) {
 	if w.State != workflow.Done || m.State != app.StateDeployed || d == nil || !d.Confirmed || m.WorkflowID != "" {
 		t.Errorf("the deploy is %s (%v), the machine %s (%s), its deployment %+v\n%s", w.State, w.Error, m.State, m.StateReason, d, r.journal(w.ID))
 	}
-	if p.kexec && (d == nil || d.ColdBoot.IsZero()) {
-		t.Error("the disk was not proven to boot cold")
-	}
+	p.judgeEntry(t, r, d)
 	if diff := cmp.Diff(p.want, c.seen()); diff != "" {
 		t.Errorf("want - got +\n%s\n%s", diff, r.journal(w.ID))
 	}

@@ -39,6 +39,8 @@ type computer struct {
 	// hold, when set before power-on, is called by the agent inside each command of that kind; it returns when the
 	// command may end.
 	hold func(ctx context.Context, kind string)
+	// refuse, when set before power-on, is why the ramdisk does not jump into the system.
+	refuse *agentv1.Error
 	// cards are further ports that its inventory lists.
 	cards []app.MAC
 	// twin, when set, is the UUID of another machine with the same MAC address, which answers in its place.
@@ -52,6 +54,7 @@ type computer struct {
 	offs  int
 	runs  map[string]int // commands the agent ran, by kind
 	keys  []string       // their keys, in order
+	hangs int            // systems that will hang when they are entered
 	home  string         // the address the seed on the disk says to call; "": no system is installed
 	homes int            // calls that were answered
 	isos  int            // CD images that a loader read to the end of what it starts
@@ -234,7 +237,11 @@ func (c *computer) ramdisk(ctx context.Context, boot *agentv1.BootData) {
 	}
 	sim := agenttest.NewSim(agenttest.SimConfig{
 		Boot: boot, State: filepath.Join(c.t.TempDir(), "run"), Handlers: c.handlers(), Host: agent.Host{BootID: newBootID(), MACs: []string{string(c.mac)}, UUID: uuid, Firmware: "bios"},
-		Leave: func(string) { c.wg.Go(func() { c.crash(); c.system(ctx) }) },
+		Leave: func(string) {
+			if c.refuse == nil {
+				c.wg.Go(func() { c.crash(); c.system(ctx) })
+			}
+		},
 	})
 	if ctx.Err() != nil {
 		return
@@ -265,6 +272,10 @@ func (c *computer) handlers() map[string]agent.Handler {
 				result = inv
 			case agentv1.KindConfigure:
 				c.install(cmd.Payload)
+			case agentv1.KindKexecLoad:
+				if c.refuse != nil {
+					result = agentv1.KexecResult{Refused: c.refuse}
+				}
 			}
 			return result, err
 		}
@@ -288,12 +299,16 @@ func (c *computer) install(payload json.RawMessage) {
 	c.change(func() { c.home = string(m[1]) })
 }
 
-// system is the installed one: it calls home. An empty disk is silent.
+// system is the installed one: it calls home. An empty disk is silent, and so is a system that hangs.
 func (c *computer) system(ctx context.Context) {
 	c.mu.Lock()
 	home := c.home
+	hung := home != "" && c.hangs > 0
+	if hung {
+		c.hangs--
+	}
 	c.mu.Unlock()
-	if home == "" {
+	if home == "" || hung {
 		return
 	}
 	id := newBootID()

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/site"
@@ -28,9 +29,10 @@ type childConfig struct {
 	Console string // addresses to listen on
 	Agent   string
 	Boot    string
-	KillAt  string // an instant of killedStore at which the process stands still, for its parent to kill it; "" never
-	Log     string // file; "" discards
-	Plugins string // directory; "" none
+	KillAt  string        // an instant of killedStore at which the process stands still, for its parent to kill it; "" never
+	Log     string        // file; "" discards
+	Plugins string        // directory; "" none
+	Silence time.Duration // of an installed system, until its machine is reset; 0: the built-in one
 }
 
 // news is one line on an appliance's standard output.
@@ -90,7 +92,7 @@ func appliance(config string) error {
 	f.Listen.Console, f.Listen.Agent, f.Listen.Boot = c.Console, c.Agent, c.Boot
 	f.Plugins.Dir = c.Plugins
 	out := &teller{w: os.Stdout}
-	s, err := site.New(ctx, site.Config{File: f, Version: "test", Log: log,
+	s, err := site.New(ctx, site.Config{File: f, Version: "test", Log: log, Silence: c.Silence,
 		Journal: func(inner workflow.Store) workflow.Store { return killedStore{inner, c.KillAt, out} }})
 	if err != nil {
 		return err

@@ -47,6 +47,9 @@ func (q *request) machineData() (views.MachineData, error) {
 	if err := q.bootOrder(&d); err != nil {
 		return d, err
 	}
+	if err := q.kexec(&d); err != nil {
+		return d, err
+	}
 	d.Mark = machineMark(d)
 	return d, nil
 }

@@ -21,7 +21,7 @@ func machinePages() []Page {
 		get("/machines/enroll", enrollForm), post("/machines/enroll", enroll),
 		get("/machines/{id}", machine), raw(get("/machines/{id}/live", machineLive)), get("/machines/{id}/timeline", timeline),
 		get("/machines/{id}/deploy", deployForm), get("/machines/{id}/release", releaseForm),
-		post("/machines/{id}/edit", editMachine), post("/machines/{id}/confirm-mac", confirmMAC), post("/machines/{id}/drivers", editDrivers),
+		post("/machines/{id}/edit", editMachine), post("/machines/{id}/confirm-mac", confirmMAC), post("/machines/{id}/forget-kexec", forgetKexec), post("/machines/{id}/drivers", editDrivers),
 	}
 	for v, f := range verbForms {
 		out = append(out, post("/machines/{id}/"+string(v), func(c *Console, q *request) error { return q.verb(v, f) }))

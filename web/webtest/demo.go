@@ -28,6 +28,10 @@ func Demo(x *Site, wire string) {
 			x.T.Fatal(err)
 		}
 	}
+	for i, o := range []app.KexecOutcome{app.KexecWorked, app.KexecSilent} {
+		must(x.Store.PutKexecTrial(ctx, &app.KexecTrial{Attempt: "wf:w-9:kexec#" + strconv.Itoa(i), Make: app.KexecMake(&app.Machine{Vendor: "Contoso", Model: "R640 " + wire}), Image: "debian-12 " + wire, Machine: "rack1-node9", Outcome: o,
+			Sentence: map[app.KexecOutcome]string{app.KexecSilent: "nothing was heard of the system " + wire}[o], Time: now.Add(time.Duration(-i) * time.Hour)}))
+	}
 	must(x.Store.PutProfile(ctx, &app.Profile{Name: "r640", Description: "two sockets " + wire, KexecOK: true, Drivers: map[string]app.Binding{"power": {Driver: "redfish"}}, Updated: now}))
 	must(x.Secrets.Put(ctx, "bmc", secret.Login("root", Password)))
 	must(x.Store.PutPool(ctx, &app.Pool{Name: "compute", Description: wire, Policy: app.PoolPolicy{HardwareProfile: "r640"}, Updated: now}))
