@@ -19,7 +19,7 @@ import (
 )
 
 // Configure prepares a disk that Write left for its first boot: the backup GPT moves to the disk's end, a partition with
-// the seed files is added there, and kernel arguments go into the installed boot loader. It reads back what it wrote and
+// the seed files is added there, the last partition grows up to it where the image asks for that, and kernel arguments go into the installed boot loader. It reads back what it wrote and
 // may be repeated.
 func (w *Writer) Configure(ctx context.Context, order agentv1.Configure, progress func(agentv1.ProgressReport)) (err error) {
 	disks, err := w.cfg.Disks(ctx)
@@ -76,6 +76,7 @@ func (w *Writer) writeTable(dev Device, d agentv1.Disk, files map[string][]byte)
 	if err == nil {
 		e := editGPT(dev, g)
 		if len(files) == 0 {
+			e.grow((e.last - e.span) * int64(e.Sector))
 			return e.write()
 		}
 		start, err := e.addSeed()
@@ -85,6 +86,7 @@ func (w *Writer) writeTable(dev Device, d agentv1.Disk, files map[string][]byte)
 		if err := sow(dev, start, files); err != nil {
 			return err
 		}
+		e.grow(start)
 		return e.write()
 	}
 	if len(files) == 0 {

@@ -122,6 +122,39 @@ func TestConfigureGPT(t *testing.T) {
 	}
 }
 
+// TestConfigureGrows lets the root of an image that asks for it reach to the seed, or to the disk's end, and no other.
+func TestConfigureGrows(t *testing.T) {
+	const table = "label: gpt\nfirst-lba: 2048\nstart=2048, size=2048, type=21686148-6449-6E6F-744E-656564454649, attrs=\"GUID:59\"\nstart=4096, size=8192, type=4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709, name=root"
+	for name, tc := range map[string]struct {
+		table string
+		files map[string][]byte
+		end   int64 // of the root, MiB
+	}{
+		"with a seed":     {table + ", attrs=\"GUID:59\"\n", seedFiles, 47},
+		"without":         {table + ", attrs=\"GUID:59\"\n", nil, 79},
+		"not asked for":   {table + "\n", seedFiles, 6},
+		"nor without one": {table + "\n", nil, 6},
+	} {
+		r := installed(t, tc.table, 16<<20)
+		before := r.content(t, "sda")
+		for range 2 {
+			if err := r.configure(t, tc.files, ""); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			l := r.layout(t)
+			if end := l.Partitions[1].Start + l.Partitions[1].Size; end != tc.end<<20 || l.Partitions[0].Size != 1<<20 {
+				t.Errorf("%s: %+v", name, l.Partitions)
+			}
+			if out := run(t, "", "sgdisk", "-v", filepath.Join(r.dir, "sda")); !strings.Contains(out, "No problems found") {
+				t.Errorf("%s: sgdisk: %s", name, out)
+			}
+		}
+		if after := r.content(t, "sda"); !bytes.Equal(before[1<<20:6<<20], after[1<<20:6<<20]) {
+			t.Errorf("%s: the partitions' content was changed", name)
+		}
+	}
+}
+
 func TestConfigureMovesBackupWithoutSeed(t *testing.T) {
 	r := installed(t, gptTable, 16<<20)
 	if err := r.configure(t, nil, ""); err != nil {

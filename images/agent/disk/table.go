@@ -85,6 +85,30 @@ func (e *gptEdit) addSeed() (int64, error) {
 	return start, nil
 }
 
+// growFlag of a partition, from the Discoverable Partitions Specification: its file system may be grown to its size. It is
+// set on the root of images that were made of a root file system, which need not know how to grow it.
+const growFlag = 1 << 59
+
+// grow lets the last partition before end reach to it, when it is flagged so. Its content is not touched: the system grows
+// its file system itself when it starts.
+func (e *gptEdit) grow(end int64) {
+	var root []byte
+	at := int64(-1)
+	for i := range e.Count() {
+		b := e.Entry(i)
+		first, last := int64(binary.LittleEndian.Uint64(b[32:])), int64(binary.LittleEndian.Uint64(b[40:]))
+		if strings.Trim(string(b[:16]), "\x00") != "" && first > at && (last+1)*int64(e.Sector) <= end {
+			root, at = b, first
+		}
+	}
+	if root == nil || binary.LittleEndian.Uint64(root[48:])&growFlag == 0 {
+		return
+	}
+	if last := uint64(end/mib*mib/int64(e.Sector) - 1); last > binary.LittleEndian.Uint64(root[40:]) {
+		binary.LittleEndian.PutUint64(root[40:], last)
+	}
+}
+
 func entryName(b []byte) string {
 	u := make([]uint16, 0, 36)
 	for i := 56; i < 128; i += 2 {
