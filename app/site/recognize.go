@@ -84,11 +84,28 @@ func (p port67) find(ctx context.Context, c netboot.Client) (*app.Machine, quest
 		return m, q, p.propose(ctx, m, mac)
 	case e.owner == nil:
 		return m, q, p.propose(ctx, m, c.MACs[0])
+	case len(e.alike) == 0 && c.UUID != "" && m.UUID != "" && !m.UUID.Same(c.UUID):
+		p.s.otherUUID(m, mac, c.UUID)
 	case !confirmed(m, mac) && m.Summary != (app.HardwareSummary{}): // it was asked before
 		q = newPort
 		p.s.ask(ctx, q, mac, nil, m)
 	}
 	return m, q, nil
+}
+
+// otherUUID notes that a port netbooted in something else than its machine: firmware that spells a UUID in its own way, a new
+// mainboard, or a second machine with the same MAC address. It is not held back: its ramdisk says who it is.
+func (s *Site) otherUUID(m *app.Machine, mac app.MAC, u app.UUID) {
+	at := now().UTC()
+	if !s.asked.due("uuid"+m.ID+string(u), at) {
+		return
+	}
+	data, err := json.Marshal(map[string]any{"mac": mac, "uuid": u, "wayOut": "see whether another machine has this MAC address; what runs there gets no commands while its UUID differs"})
+	if err != nil {
+		data = nil
+	}
+	s.recorder.Event(app.Event{Time: at, Kind: "boot.other-uuid", Level: "warn", MachineID: m.ID, Actor: "system", Data: data,
+		Message: fmt.Sprintf("Port %s netbooted with UUID %s; %s has %s: are there two machines with one MAC address?", mac, u, m.Name, m.UUID)})
 }
 
 // confirmed reports whether a port was proposed by the network alone.

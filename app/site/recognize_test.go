@@ -57,7 +57,7 @@ func TestRecognize(t *testing.T) {
 func netbooting(t *testing.T) port67 {
 	t.Helper()
 	db, log := openStore(t), slog.New(slog.DiscardHandler)
-	s := &Site{db: db, log: log, bus: event.New(event.Config{Store: db, Log: log}), recorder: recorder.New(recorder.Config{Log: log})}
+	s := &Site{db: db, log: log, bus: event.New(event.Config{Store: db, Log: log}), recorder: recorder.New(recorder.Config{Log: log}), programs: &bootImages{lines: map[string]string{}}}
 	s.agents = agent.New(agent.Config{Store: db, SiteKey: make([]byte, 32), Log: log, Record: func(app.Event) {}, Signal: func(string, string, any) {},
 		URLs: func(string) (site, boot []string) { return nil, nil }})
 	for _, m := range []app.Machine{
@@ -234,5 +234,35 @@ func TestANewPortIsAnswered(t *testing.T) {
 				t.Errorf("answered %v, it boots %s, want %s", accept, got, want)
 			}
 		}
+	}
+}
+
+// Two machines with one MAC address: the timeline says that the port netbooted with another UUID, once in a while.
+func TestAnotherUUIDIsTold(t *testing.T) {
+	p := netbooting(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	p.s.recorder = recorder.New(recorder.Config{Log: slog.New(slog.DiscardHandler)})
+	sub := p.s.recorder.Follow(app.RecordFilter{MachineID: "m-a"}, 64)
+	defer sub.Close()
+	done := make(chan error, 1)
+	go func() { done <- p.s.recorder.Run(ctx) }()
+	for _, u := range []app.UUID{uuidA, uuidA.Swapped(), "", "99999999-4455-6677-8899-aabbccddeeff", "99999999-4455-6677-8899-aabbccddeeff"} {
+		if got, err := p.Target(t.Context(), netboot.Client{MACs: []app.MAC{"00:00:5e:00:53:0a"}, UUID: u}); err != nil || got.Kind != netboot.KindRamdisk {
+			t.Errorf("%s: %+v, %v", u, got, err)
+		}
+	}
+	p.s.recorder.Event(app.Event{Kind: "machine.end", MachineID: "m-a", Level: "info", Message: "end"})
+	told := 0
+	for x := range sub.C {
+		if x.Kind == "machine.end" {
+			break
+		}
+		if x.Kind == "boot.other-uuid" && x.Level == "warn" {
+			told++
+		}
+	}
+	cancel()
+	if err := <-done; err != nil || told != 1 {
+		t.Errorf("told %d times, %v", told, err)
 	}
 }
