@@ -105,6 +105,9 @@ func (d *Driver) Enroll(ctx context.Context, machine string) error {
 	in := api.EnrollInput{Name: machine, Note: "virtual machine of the lab", BMC: &api.BMCInput{
 		Driver: "redfish", Address: m.URL(), SPKI: m.SPKI(), Credentials: &api.Credentials{Username: BMCUser, Password: BMCPassword},
 	}}
+	if d.Rack.spec(machine).HTTPBoot {
+		in.BMC.Options = []byte(`{"networkBoot":"http"}`)
+	}
 	var out app.Machine
 	if err := d.API.Call(ctx, http.MethodPost, "/api/v1/machines", in, &out); err != nil {
 		return fmt.Errorf("enrolling: %w", err)

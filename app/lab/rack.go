@@ -25,6 +25,7 @@ const (
 type MachineSpec struct {
 	Name      string
 	Firmware  app.Firmware
+	HTTPBoot  bool        // UEFI machines: the network is booted by UEFI HTTP Boot and not by PXE
 	Bus       virtual.Bus // of its only disk; default virtio
 	DiskBytes int64       // default 3 GiB, sparse
 	MemoryMiB int         // default 1280
@@ -154,6 +155,16 @@ func (r *Rack) Machine(name string) *virtual.Machine {
 		}
 	}
 	return nil
+}
+
+// spec is how a machine was described; it is there.
+func (r *Rack) spec(name string) MachineSpec {
+	for _, s := range r.Specs {
+		if s.Name == name {
+			return s
+		}
+	}
+	return MachineSpec{}
 }
 
 // Tail is the end of a machine's console as text, for a person who looks for what went wrong.

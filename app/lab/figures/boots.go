@@ -20,6 +20,7 @@ var marks = []struct {
 	{"script", regexp.MustCompile(`boot/script`)},
 	{"kernel fetched", regexp.MustCompile(`vmlinuz.*ok`)},
 	{"initramfs fetched", regexp.MustCompile(`initramfs.*ok`)},
+	{"program fetched", regexp.MustCompile(`Downloading\.\.\.100%`)},
 	{"kernel started", regexp.MustCompile(`Linux version`)},
 	{"ramdisk", regexp.MustCompile(`Run /init`)},
 	{"network", regexp.MustCompile(`network is up`)},

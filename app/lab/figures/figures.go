@@ -67,6 +67,7 @@ var groups = []group{
 	{[]string{"agent_seconds_direct"}, (*session).direct},
 	{[]string{"agent_seconds_bios", "heartbeat_seconds_reboot"}, (*session).bios},
 	{[]string{"agent_seconds_uefi_pxe", "heartbeat_seconds_kexec"}, (*session).uefi},
+	{[]string{"agent_seconds_uefi_http"}, (*session).uefiHTTP},
 	{[]string{"rss_deploy_bytes", "agent_peak_bytes"}, (*session).peaks},
 }
 

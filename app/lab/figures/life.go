@@ -24,6 +24,7 @@ const node = "node-1"
 type life struct {
 	*session
 	firmware app.Firmware
+	http     bool // netboots by UEFI HTTP Boot
 	kexec    bool
 	driver   *lab.Driver
 	site     *appliance
@@ -44,10 +45,15 @@ func (s *session) uefi(ctx context.Context) error {
 		"the agent's jump to the first call of the installed system, cloud-init included")
 }
 
+// uefiHTTP measures one that netboots without a loader.
+func (s *session) uefiHTTP(ctx context.Context) error {
+	return s.boot(ctx, &life{session: s, firmware: app.FirmwareUEFI, http: true}, "agent_seconds_uefi_http", "OVMF's own HTTP Boot of the machine's program", "", "")
+}
+
 // boot lives a life for the figures that are wanted of it.
 func (s *session) boot(ctx context.Context, l *life, agent, loader, heartbeat, what string) error {
 	deploys := 0
-	if s.wantsAny(heartbeat) {
+	if heartbeat != "" && s.wantsAny(heartbeat) {
 		deploys = s.Boots
 	}
 	if err := l.run(ctx, deploys); err != nil {
@@ -94,7 +100,7 @@ func (l *life) run(ctx context.Context, deploys int) (err error) {
 	l.boots = &boots{}
 	rack, err := lab.NewRack(lab.RackConfig{
 		Dir: filepath.Join(l.Work, "machines"), Network: lab.NetworkConfig{Name: namespace}, OnLine: l.boots.line, Log: l.Log,
-		Machines: []lab.MachineSpec{{Name: node, Firmware: l.firmware, Bus: virtual.NVMe}},
+		Machines: []lab.MachineSpec{{Name: node, Firmware: l.firmware, HTTPBoot: l.http, Bus: virtual.NVMe}},
 	})
 	if err != nil {
 		return err
