@@ -213,6 +213,23 @@ func ValidLine(field, s string, limit int) error {
 	return nil
 }
 
+// ValidKernelArgs refuses, besides what ValidLine does, words that boot scripts do not take as text: "&&", "||" and ";" end a
+// command of theirs, "#" starts a comment. A machine whose script cannot be written would wait for ever.
+func ValidKernelArgs(field, s string) error {
+	if err := ValidLine(field, s, maxKernelArgs); err != nil {
+		return err
+	}
+	for _, w := range strings.Fields(s) {
+		if w == "&&" || w == "||" || w == ";" || strings.HasPrefix(w, "#") {
+			return Invalid(field, "holds the word %q, which boot scripts do not take as text", clip(w, 40)).Do("remove it, or write it without the spaces around it")
+		}
+	}
+	return nil
+}
+
+// maxKernelArgs is in bytes.
+const maxKernelArgs = 1024
+
 // MachineFilter selects machines for a list. Zero fields select all.
 type MachineFilter struct {
 	Text   string            // substring of name, MAC, serial, model, BMC address or id

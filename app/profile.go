@@ -153,7 +153,7 @@ func (s ProfileStep) Name() string {
 // Validate checks the form of a profile and reports every problem, each with its field. Whether its drivers exist and
 // take their configurations is for the registry to say.
 func (p *Profile) Validate() error {
-	errs := []error{ValidName("name", p.Name), ValidLine("description", p.Description, 500), ValidLine("kernelArgs", p.KernelArgs, 1024), ValidBootPolicy("bootOrder", p.BootOrder),
+	errs := []error{ValidName("name", p.Name), ValidLine("description", p.Description, 500), ValidKernelArgs("kernelArgs", p.KernelArgs), ValidBootPolicy("bootOrder", p.BootOrder),
 		ValidBindings(p.Drivers), validSettings(p.BIOS), p.RAID.validate(), validFirmware(p.Firmware), ValidTests("commissioning", p.Commissioning)}
 	for _, list := range []struct {
 		name  string

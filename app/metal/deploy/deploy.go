@@ -244,7 +244,7 @@ func checkSpec(spec *app.DeploySpec, m *app.Machine) error {
 	if err := app.ValidBootPath("boot", spec.Boot); err != nil {
 		return err
 	}
-	if err := app.ValidLine("kernelArgs", spec.KernelArgs, 1024); err != nil {
+	if err := app.ValidKernelArgs("kernelArgs", spec.KernelArgs); err != nil {
 		return err
 	}
 	if len(spec.UserData) > 64<<10 {

@@ -107,6 +107,7 @@ func (f *fixture) raw(t *testing.T, method, target string, headers ...string) (*
 	return resp, string(b)
 }
 
+// Case 27: firmware follows no redirect, so none is ever given.
 func TestNeverARedirect(t *testing.T) {
 	f := start(t)
 	for target, want := range map[string]int{
@@ -172,6 +173,7 @@ func TestBootDataIsTheSameEachTime(t *testing.T) {
 	}
 }
 
+// Case 31: by the port that booted, in whatever form its MAC address comes.
 func TestScriptIdentifiesTheMachine(t *testing.T) {
 	f := start(t)
 	for _, target := range []string{

