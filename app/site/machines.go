@@ -122,6 +122,16 @@ func (s *Site) wireMachines(context.Context) error {
 			Probe: func(ctx context.Context, b app.BMC) (driver.Card, error) {
 				return s.registry.Probe(ctx, drivers.ProbeInput{BMC: b})
 			},
+			Try: func(ctx context.Context, b app.BMC, c *enroll.Credentials) (driver.Card, error) {
+				in := drivers.ProbeInput{BMC: b}
+				if c != nil {
+					login := secret.Login(c.Username, c.Password)
+					in.Login = &login
+				}
+				return s.registry.Probe(ctx, in)
+			},
+			Ref: secret.Ref, Open: s.login,
+			Left: func(was *app.Machine) { s.redfish.Forget(was.BMC.Address) },
 		}),
 		commission: commission.New(s.ports),
 		deploy: deploy.New(s.ports, deploy.Config{
@@ -146,6 +156,17 @@ func (s *Site) wireMachines(context.Context) error {
 
 func (s *Site) seal(ctx context.Context, name string, c enroll.Credentials) (string, error) {
 	return secret.Ref(name), s.vault.Put(ctx, name, secret.Login(c.Username, c.Password))
+}
+
+// login opens the credential that a machine's BMC is reached with.
+func (s *Site) login(ctx context.Context, m *app.Machine) (enroll.Credentials, error) {
+	v, err := s.vault.Resolve(secret.For(ctx, secret.Use{MachineID: m.ID}), m.BMC.CredentialRef)
+	if err != nil {
+		return enroll.Credentials{}, err
+	}
+	user, _ := v.Field("username")
+	password, _ := v.Field("password")
+	return enroll.Credentials{Username: user, Password: password}, nil
 }
 
 func (s *Site) unseal(ctx context.Context, ref string) error {

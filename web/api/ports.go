@@ -120,6 +120,8 @@ type AcceptInput struct {
 type Service interface {
 	Enroll(ctx context.Context, actor string, in EnrollInput) (*app.Machine, error)
 	TestBMC(ctx context.Context, actor string, in BMCInput) (*Card, error)
+	// SetBMC changes how a machine's BMC is reached, after it was seen to answer so; with Test nothing is changed.
+	SetBMC(ctx context.Context, actor, machineID string, in BMCChange) (*BMCChanged, error)
 	// Do starts a verb on machines, by id. A refusal of one machine is in its result; an error means none was touched.
 	Do(ctx context.Context, actor string, v Verb, ids []string, o VerbOptions) ([]VerbResult, error)
 	AcceptDiscovery(ctx context.Context, actor string, mac app.MAC, in AcceptInput) (*app.Machine, error)

@@ -15,7 +15,7 @@ func raw(p Page) Page  { p.Raw = true; return p }
 
 // Pages lists every address of the console.
 func (c *Console) Pages() []Page {
-	return slices.Concat(entryPages(), overviewPages(), machinePages(), systemNetworkPages(), workflowPages(), certificatePages(), imagePages(), networkPages(), pluginPages(), profilePages(), approvalPages(), sitePages())
+	return slices.Concat(entryPages(), overviewPages(), machinePages(), bmcPages(), systemNetworkPages(), workflowPages(), certificatePages(), imagePages(), networkPages(), pluginPages(), profilePages(), approvalPages(), sitePages())
 }
 
 func entryPages() []Page {

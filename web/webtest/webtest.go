@@ -243,6 +243,21 @@ func (s *Service) Query(_ context.Context, actor string, m *app.Machine, operati
 	return json.RawMessage(`{"asked":"` + operation + `"}`), s.Err
 }
 
+// SetBMC answers with Card, and with the machine when it is no test.
+func (s *Service) SetBMC(ctx context.Context, actor, machineID string, in api.BMCChange) (*api.BMCChanged, error) {
+	s.note(Call{What: "set-bmc", Actor: actor, IDs: []string{machineID}, In: in})
+	if s.Err != nil {
+		return nil, s.Err
+	}
+	out := &api.BMCChanged{Card: s.Card}
+	if in.Test {
+		return out, nil
+	}
+	m, err := s.Store.Machine(ctx, machineID)
+	out.Machine = m
+	return out, err
+}
+
 // ConfirmMAC confirms.
 func (s *Service) ConfirmMAC(ctx context.Context, actor, id string, mac app.MAC) (*app.Machine, error) {
 	s.note(Call{What: "confirm-mac", Actor: actor, IDs: []string{id}, In: mac})

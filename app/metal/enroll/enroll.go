@@ -26,6 +26,13 @@ type Config struct {
 	Forget func(ctx context.Context, ref string) error
 	// Probe asks a BMC who it is, accepting its key on first use when none is pinned.
 	Probe func(ctx context.Context, b app.BMC) (driver.Card, error)
+	// Try is Probe with a typed login; nil: the one that is kept.
+	Try func(ctx context.Context, b app.BMC, c *Credentials) (driver.Card, error)
+	// Ref is the reference to a sealed credential by its name, and Open the login that a machine is reached with.
+	Ref  func(name string) string
+	Open func(ctx context.Context, m *app.Machine) (Credentials, error)
+	// Left is told of a machine whose BMC is reached otherwise from now on, as it was.
+	Left func(was *app.Machine)
 	// Bind makes the machine's bindings and labels, in m, of the three layers, and validates them against the registry and
 	// the drivers. With force a driver's own check may fail.
 	Bind func(ctx context.Context, m *app.Machine, own map[string]app.Binding, force bool) error

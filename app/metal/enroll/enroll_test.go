@@ -29,6 +29,9 @@ type desk struct {
 	sealed map[string]enroll.Credentials
 	forced bool // the last bindings were made with force
 	probed int
+	tried  []app.BMC // with what login: see typed
+	typed  []*enroll.Credentials
+	left   []string // addresses of BMCs that are reached otherwise
 }
 
 func newDesk(t *testing.T) *desk {
@@ -53,6 +56,15 @@ func newDesk(t *testing.T) *desk {
 			return nil
 		},
 		Probe: func(context.Context, app.BMC) (driver.Card, error) { d.probed++; return d.card, d.probe },
+		Try: func(_ context.Context, b app.BMC, c *enroll.Credentials) (driver.Card, error) {
+			d.tried, d.typed = append(d.tried, b), append(d.typed, c)
+			return d.card, d.probe
+		},
+		Ref: func(name string) string { return "secret:" + name },
+		Open: func(_ context.Context, m *app.Machine) (enroll.Credentials, error) {
+			return d.sealed[m.BMC.CredentialRef], nil
+		},
+		Left: func(was *app.Machine) { d.left = append(d.left, was.BMC.Address) },
 		Bind: func(_ context.Context, m *app.Machine, own map[string]app.Binding, force bool) error {
 			m.Drivers, d.forced = own, force
 			return d.bind

@@ -1,0 +1,195 @@
+package enroll
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/drivers"
+	"github.com/better-compute/bcd/app/metal"
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+// BMCChange says how a machine's BMC is reached from now on. What is empty stays as it is.
+type BMCChange struct {
+	Address       string
+	Pin           string       // SHA-256 of the TLS key that is accepted, hex
+	Credentials   *Credentials // typed
+	CredentialRef string       // or stored
+	Options       json.RawMessage
+	Another       bool // the BMC may be of another machine than the one that was enrolled
+	Test          bool // ask the BMC, and change nothing
+}
+
+// to is the BMC as it is reached then.
+func (c BMCChange) to(now app.BMC) app.BMC {
+	for _, f := range []struct{ to, from *string }{{&now.Address, &c.Address}, {&now.SPKI, &c.Pin}, {&now.CredentialRef, &c.CredentialRef}} {
+		if *f.from != "" {
+			*f.to = *f.from
+		}
+	}
+	if c.Options != nil {
+		now.Options = c.Options
+	}
+	return now
+}
+
+// ChangeBMC asks a BMC who it is, by the login and the key it is to be reached with, and then keeps those. A key other than the
+// pinned one is accepted only when the change names it, and a BMC that says it is another machine's only when the change says
+// so. The card is what the BMC said; m is the machine as it is afterwards.
+func (v *Verbs) ChangeBMC(ctx context.Context, machineID string, in BMCChange) (m *app.Machine, card driver.Card, err error) {
+	m, err = v.p.Machines.Machine(ctx, machineID)
+	if err != nil {
+		return nil, card, err
+	}
+	if m.BMC == nil {
+		return nil, card, app.Errorf(app.Conflict, "no-bmc", "%s was enrolled without a BMC", m.Name).Do("delete it, and enroll it with its BMC")
+	}
+	if err := free(m); err != nil && !in.Test {
+		return nil, card, err
+	}
+	to := in.to(*m.BMC)
+	asking, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	if card, err = v.cfg.Try(asking, to, in.Credentials); err != nil {
+		return nil, card, err
+	}
+	if to.SPKI == "" {
+		to.SPKI = card.SPKI
+	}
+	if err := sameMachine(m, card); err != nil && !in.Another {
+		return nil, card, err
+	}
+	if in.Test {
+		return m, card, nil
+	}
+	next, err := v.changed(ctx, m, to, card)
+	if err != nil {
+		return nil, card, err
+	}
+	m, err = v.keep(ctx, m, next, in.Credentials)
+	return m, card, err
+}
+
+func free(m *app.Machine) error {
+	if m.WorkflowID == "" {
+		return nil
+	}
+	return app.Errorf(app.Conflict, "machine-busy", "%s is busy: its BMC cannot be changed now", m.Name).Do("wait for its workflow to end, or abort it")
+}
+
+// sameMachine refuses a BMC that says it is of another machine. One that says nothing is believed.
+func sameMachine(m *app.Machine, card driver.Card) error {
+	u, _ := app.ParseUUID(card.ProductUUID) // a malformed UUID identifies nothing
+	serial := app.CleanSerial(metal.Clip(card.Serial))
+	switch {
+	case u != "" && m.UUID != "" && !m.UUID.Same(u):
+		return anotherMachine("UUID", string(u), m.Name, string(m.UUID))
+	case serial != "" && m.Serial != "" && !app.SameSerial(serial, m.Serial):
+		return anotherMachine("serial number", serial, m.Name, m.Serial)
+	}
+	return nil
+}
+
+func anotherMachine(what, says, name, has string) error {
+	return app.Errorf(app.Conflict, "another-machine", "the BMC says its machine has the %s %s, %s has %s", what, says, name, has).
+		At("address").Do("check the BMC's address; if the machine's board was replaced, accept it as another machine")
+}
+
+// changed is the machine with the BMC, what it says, and bindings that go to it.
+func (v *Verbs) changed(ctx context.Context, m *app.Machine, to app.BMC, card driver.Card) (*app.Machine, error) {
+	next := *m
+	next.BMC = &to
+	raw, err := json.Marshal(card)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the capability card: %w", err)
+	}
+	next.Card = raw
+	next.Power, next.PowerReason, next.PowerSeen = app.Power(card.Power.Power), card.Power.Reason, v.p.Now().UTC()
+	if sameMachine(m, card) == nil {
+		return &next, nil
+	}
+	if u, err := app.ParseUUID(card.ProductUUID); err == nil && u != "" {
+		next.UUID = u
+	}
+	if s := app.CleanSerial(metal.Clip(card.Serial)); s != "" {
+		next.Serial = s
+	}
+	owners, err := v.p.Machines.MachinesByUUID(ctx, next.UUID)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range owners {
+		if o.ID != m.ID {
+			return nil, app.Errorf(app.Conflict, "uuid-taken", "product UUID %s belongs to machine %s", next.UUID, o.Name).At("address").Do("check the BMC's address")
+		}
+	}
+	return &next, nil
+}
+
+// keep seals a typed login, binds the machine anew and stores it. What fails leaves the login that was there.
+func (v *Verbs) keep(ctx context.Context, was, next *app.Machine, c *Credentials) (m *app.Machine, err error) {
+	own := drivers.Overrides(was)
+	if c != nil {
+		undo, serr := v.reseal(ctx, was, next, *c)
+		if serr != nil {
+			return nil, serr
+		}
+		defer func() {
+			if m == nil {
+				err = errors.Join(err, undo())
+			}
+		}()
+	}
+	if err := v.cfg.Bind(ctx, next, own, true); err != nil { // the BMC has answered: what other drivers' checks say is told, not obeyed
+		return nil, err
+	}
+	m, err = v.p.Machines.UpdateMachine(ctx, was.ID, func(m *app.Machine) error {
+		if err := free(m); err != nil {
+			return err
+		}
+		if m.Version != was.Version {
+			return app.Errorf(app.Conflict, "machine-changed", "%s was changed meanwhile", m.Name).Do("try again")
+		}
+		for member, value := range map[string]string{"productUuid": string(next.UUID), "serial": next.Serial} {
+			if old := map[string]string{"productUuid": string(m.UUID), "serial": m.Serial}[member]; value != old {
+				m.From(member, next.BMC.Driver)
+			}
+		}
+		m.BMC, m.Card, m.Drivers, m.Labels, m.UUID, m.Serial = next.BMC, next.Card, next.Drivers, next.Labels, next.UUID, next.Serial
+		m.Power, m.PowerReason, m.PowerSeen = next.Power, next.PowerReason, next.PowerSeen
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	v.cfg.Left(was)
+	return m, nil
+}
+
+// reseal keeps a typed login as the machine's own, and gives what brings back what was there.
+func (v *Verbs) reseal(ctx context.Context, was, next *app.Machine, c Credentials) (undo func() error, err error) {
+	name := "bmc-" + was.ID
+	var old Credentials
+	ours := was.BMC.CredentialRef == v.cfg.Ref(name)
+	if ours {
+		if old, err = v.cfg.Open(ctx, was); err != nil {
+			return nil, err
+		}
+	}
+	ref, err := v.cfg.Seal(ctx, name, c)
+	if err != nil {
+		return nil, err
+	}
+	next.BMC.CredentialRef = ref
+	return func() error {
+		ctx := context.WithoutCancel(ctx)
+		if !ours {
+			return v.cfg.Forget(ctx, ref)
+		}
+		_, err := v.cfg.Seal(ctx, name, old)
+		return err
+	}, nil
+}

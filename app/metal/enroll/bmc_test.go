@@ -1,0 +1,139 @@
+package enroll_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/metal/enroll"
+	"github.com/better-compute/bcd/plugins/driver"
+)
+
+// enrolled is a desk with a machine.
+func enrolled(t *testing.T) (*desk, *app.Machine) {
+	t.Helper()
+	d := newDesk(t)
+	m, err := d.Enroll(t.Context(), input("node1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, m
+}
+
+var newLogin = &enroll.Credentials{Username: "admin", Password: "another-secret"}
+
+func TestABMCIsReachedOtherwise(t *testing.T) {
+	d, m := enrolled(t)
+	d.card.SPKI, d.card.Firmware = "cd", "2.0"
+	got, card, err := d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{Address: "192.0.2.11", Pin: "cd", Credentials: newLogin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := app.BMC{Driver: "redfish", Address: "192.0.2.11", SPKI: "cd", CredentialRef: "secret:bmc-" + m.ID}
+	if diff := cmp.Diff(want, *got.BMC); diff != "" || card.Firmware != "2.0" || len(got.Card) == 0 {
+		t.Errorf("%s, card %+v", diff, card)
+	}
+	if d.sealed[want.CredentialRef] != *newLogin || !slices.Equal(d.left, []string{"192.0.2.10"}) || !d.forced {
+		t.Errorf("sealed %v, left %v, forced %v", d.sealed, d.left, d.forced)
+	}
+	if tried := d.tried[0]; tried.Address != "192.0.2.11" || tried.SPKI != "cd" || d.typed[0] != newLogin {
+		t.Errorf("asked %+v", tried)
+	}
+	// What is left out stays, and the pinned key is what is asked for: no other is accepted by itself.
+	if _, _, err := d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{Address: "192.0.2.12"}); err != nil {
+		t.Fatal(err)
+	}
+	if tried := d.tried[1]; tried.SPKI != "cd" || tried.CredentialRef != want.CredentialRef || d.typed[1] != nil {
+		t.Errorf("asked %+v", tried)
+	}
+	if stored, err := d.db.Machine(t.Context(), m.ID); err != nil || stored.BMC.Address != "192.0.2.12" || stored.BMC.SPKI != "cd" || d.sealed[want.CredentialRef] != *newLogin {
+		t.Errorf("stored %+v, %v", stored, err)
+	}
+}
+
+// What is refused, or only tested, leaves address, key, login and sessions as they were.
+func TestABMCThatIsNotChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(*testing.T, *desk, *app.Machine)
+		change enroll.BMCChange
+		reason string // "": only a test
+	}{
+		"a test": {func(*testing.T, *desk, *app.Machine) {}, enroll.BMCChange{Address: "192.0.2.11", Test: true}, ""},
+		"it does not answer": {func(_ *testing.T, d *desk, _ *app.Machine) {
+			d.probe = app.Errorf(app.Unavailable, "unreachable", "no answer")
+		}, enroll.BMCChange{Address: "192.0.2.11"}, "unreachable"},
+		"another key": {func(_ *testing.T, d *desk, _ *app.Machine) {
+			d.probe = app.Errorf(app.Conflict, driver.CodePinMismatch, "seen cd")
+		}, enroll.BMCChange{Address: "192.0.2.11"}, driver.CodePinMismatch},
+		"another UUID": {func(_ *testing.T, d *desk, _ *app.Machine) {
+			d.card.ProductUUID = "99999999-4455-6677-8899-aabbccddeeff"
+		}, enroll.BMCChange{Address: "192.0.2.11"}, "another-machine"},
+		"another serial number":       {func(_ *testing.T, d *desk, _ *app.Machine) { d.card.ProductUUID, d.card.Serial = "", "S2" }, enroll.BMCChange{Address: "192.0.2.11"}, "another-machine"},
+		"a test of another machine's": {func(_ *testing.T, d *desk, _ *app.Machine) { d.card.Serial = "S2" }, enroll.BMCChange{Address: "192.0.2.11", Test: true}, "another-machine"},
+		"its bindings do not resolve": {func(_ *testing.T, d *desk, _ *app.Machine) { d.bind = app.Invalid("drivers", "no such driver") }, enroll.BMCChange{Address: "192.0.2.11"}, "invalid-field"},
+		"a workflow runs": {func(t *testing.T, d *desk, m *app.Machine) {
+			d.update(t, m.ID, func(m *app.Machine) { m.WorkflowID = "wf-1" })
+		}, enroll.BMCChange{Address: "192.0.2.11"}, "machine-busy"},
+		"another's, and enrolled already": {func(t *testing.T, d *desk, _ *app.Machine) {
+			d.card.ProductUUID, d.card.Serial = "99999999-4455-6677-8899-aabbccddeeff", "S2"
+			if _, err := d.Enroll(t.Context(), input("node2")); err != nil {
+				t.Fatal(err)
+			}
+		}, enroll.BMCChange{Address: "192.0.2.11", Another: true}, "uuid-taken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, m := enrolled(t)
+			c.before(t, d, m)
+			was, err := d.db.Machine(t.Context(), m.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			secrets := fmt.Sprint(len(d.sealed), d.sealed["secret:bmc-"+m.ID].Password)
+			c.change.Credentials = newLogin
+			_, _, err = d.ChangeBMC(t.Context(), m.ID, c.change)
+			if e, _ := app.AsError(err); c.reason == "" && err != nil || c.reason != "" && (e == nil || e.Reason != c.reason) {
+				t.Errorf("got %v, want %q", err, c.reason)
+			}
+			now, err := d.db.Machine(t.Context(), m.ID)
+			if diff := cmp.Diff(was, now); err != nil || diff != "" {
+				t.Errorf("%v %s", err, diff)
+			}
+			if got := fmt.Sprint(len(d.sealed), d.sealed["secret:bmc-"+m.ID].Password); got != secrets || len(d.left) != 0 {
+				t.Errorf("secrets %s, they were %s; left %v", got, secrets, d.left)
+			}
+		})
+	}
+}
+
+// A machine whose board was replaced keeps its name, and takes over what the new one says.
+func TestAnotherBoardIsAccepted(t *testing.T) {
+	d, m := enrolled(t)
+	d.card.ProductUUID, d.card.Serial = "99999999-4455-6677-8899-aabbccddeeff", "S2"
+	got, _, err := d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{Address: "192.0.2.11", Another: true})
+	if err != nil || got.UUID != "99999999-4455-6677-8899-aabbccddeeff" || got.Serial != "S2" || got.Sources["serial"] != "redfish" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A machine without a BMC has none to change.
+func TestNoBMCToChange(t *testing.T) {
+	d := newDesk(t)
+	m, err := d.Enroll(t.Context(), enroll.Input{Name: "bare"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{Address: "192.0.2.11"})
+	if e, _ := app.AsError(err); e == nil || e.Reason != "no-bmc" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func (d *desk) update(t *testing.T, id string, change func(*app.Machine)) {
+	t.Helper()
+	if _, err := d.db.UpdateMachine(t.Context(), id, func(m *app.Machine) error { change(m); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}

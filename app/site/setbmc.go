@@ -1,0 +1,66 @@
+package site
+
+import (
+	"context"
+	"strings"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/metal/enroll"
+	"github.com/better-compute/bcd/web/api"
+)
+
+// SetBMC changes how a machine's BMC is reached, after it was seen to answer so.
+func (s *service) SetBMC(ctx context.Context, actor, machineID string, in api.BMCChange) (*api.BMCChanged, error) {
+	change := enroll.BMCChange{Address: in.Address, Pin: in.AcceptPin, CredentialRef: in.CredentialsRef, Options: in.Options, Another: in.Another, Test: in.Test}
+	if c := in.Credentials; c != nil {
+		change.Credentials = &enroll.Credentials{Username: c.Username, Password: c.Password}
+	}
+	was, err := s.db.Machine(ctx, machineID)
+	if err != nil {
+		return nil, err
+	}
+	m, card, err := s.enroll.ChangeBMC(ctx, was.ID, change)
+	if e, ok := app.AsError(err); ok && in.Test {
+		out := &api.BMCChanged{Card: &api.Card{Error: e}}
+		if e.Reason == "another-machine" {
+			if out.Card, err = describe(card, was.BMC.SPKI); err == nil {
+				out.Card.OK, out.Card.Error = false, e
+			}
+			return out, err
+		}
+		return out, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	said, err := describe(card, was.BMC.SPKI)
+	if err != nil {
+		return nil, err
+	}
+	out := &api.BMCChanged{Card: said}
+	if !in.Test {
+		out.Machine = m
+		s.say(actor, "machine.bmc", m, "the BMC of %s is reached otherwise: %s", m.Name, strings.Join(differences(was.BMC, m.BMC, in.Credentials != nil), "; "))
+	}
+	return out, nil
+}
+
+// differences tells, without a credential, what is another.
+func differences(was, now *app.BMC, login bool) (out []string) {
+	note := func(what, a, b string) {
+		if a != b {
+			out = append(out, what+" "+b+" instead of "+a)
+		}
+	}
+	note("address", was.Address, now.Address)
+	note("pinned key", was.SPKI, now.SPKI)
+	note("login from", was.CredentialRef, now.CredentialRef)
+	note("driver options", string(was.Options), string(now.Options))
+	if login {
+		out = append(out, "another login was typed")
+	}
+	if len(out) == 0 {
+		out = []string{"nothing of it is another"}
+	}
+	return out
+}
