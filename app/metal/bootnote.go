@@ -51,7 +51,7 @@ func (n *note) take(ctx context.Context, w *workflow.Workflow) error {
 		b.Problem = &app.Error{Code: app.Code(r.Problem.Code), Reason: r.Problem.Reason, Message: Clip(r.Problem.Message), WayOut: Clip(r.Problem.WayOut)}
 		facts.Failed = r.Problem.Reason
 	}
-	b.Writer, b.WriterReason = app.BootWriterFor(facts)
+	n.choose(facts)
 	for _, p := range r.Partial {
 		b.Notes = append(b.Notes, Clip(p))
 	}
@@ -60,6 +60,19 @@ func (n *note) take(ctx context.Context, w *workflow.Workflow) error {
 		n.seen(&r)
 	}
 	return nil
+}
+
+// choose settles who writes. What was ours in one writer's words means nothing to another, who begins with what it saw last.
+func (n *note) choose(f app.BootWriterFacts) {
+	b, was := n.b, n.b.Writer
+	b.Writer, b.WriterReason = app.BootWriterFor(f)
+	if was == "" || was == b.Writer {
+		return
+	}
+	b.Own = nil
+	if v := b.View(); v != nil {
+		b.Own = v.Ordered()
+	}
 }
 
 // seen compares what the agent found with what was known, and takes what is there now.

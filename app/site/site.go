@@ -223,6 +223,7 @@ func (s *Site) wireCore(ctx context.Context) error {
 	s.health.Add("bindings", s.bindingHealth)
 	s.health.Add("approvals", s.approvalHealth)
 	s.health.Add("machines", health.Machines(s.db))
+	s.health.Add("boot orders", health.BootOrders(s.db, s.db))
 	s.health.Add("images", health.Images(s.db))
 	s.health.Add("flight recorder", s.recorderHealth)
 	s.health.Add("disk", health.Space(s.free, catalog.DefaultReserve))
