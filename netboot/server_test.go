@@ -179,6 +179,43 @@ func TestEveryBootFileIsServed(t *testing.T) {
 	}
 }
 
+// What UEFI HTTP Boot is told to load is served: the machine's own program, or the one that sends an idle machine on to its
+// disk. No address has a query (Dell's firmware takes it only as far as that), and no record of the exchange holds the key.
+func TestHTTPBootProgramsAreServed(t *testing.T) {
+	port := node(KindRamdisk)
+	port.image = "MZ the machine's own"
+	mine := port.targets[nodeMAC]
+	mine.Program = BootPath("k3y", ProgramFile)
+	port.targets[nodeMAC] = mine
+	s, e, base := local(t, port)
+	facts := bootfile.Facts{MAC: nodeMAC, Archs: []bootfile.Arch{bootfile.ArchX64HTTP}, VendorClass: "HTTPClient:Arch:00016:UNDI:003001"}
+	decide := func() bootfile.Decision {
+		return dhcpClients{s}.Decide(t.Context(), facts, app.Subnet{}, netip.MustParseAddr("127.0.0.1"))
+	}
+	d := decide()
+	if status, body := get(t, d.File); d.File != base+"/boot/k3y/boot.efi" || status != 200 || body != port.image {
+		t.Errorf("%q: %d %q", d.File, status, body)
+	}
+	s.recordDHCP(dhcp.Exchange{Kind: "dhcp.offer", MAC: nodeMAC, Stage: d.Stage, File: d.File})
+	if x := e.wait(t, "the offer", patience, kind("dhcp.offer")); strings.Contains(string(x.Data), "k3y") || !strings.Contains(string(x.Data), base+"/boot/KEY/boot.efi") {
+		t.Errorf("recorded %s", x.Data)
+	}
+	port.mu.Lock()
+	mine.Kind = KindDisk
+	port.targets[nodeMAC] = mine
+	port.mu.Unlock()
+	d = decide()
+	if status, body := get(t, d.File); d.File != base+"/boot/"+ExitFile || status != 200 || !strings.HasPrefix(body, "MZ") {
+		t.Errorf("idle: %q: %d", d.File, status)
+	}
+	port.mu.Lock()
+	port.fail = errors.New("database is locked")
+	port.mu.Unlock()
+	if d = decide(); d.File != base+"/ipxe/snponly.efi" {
+		t.Errorf("while the site cannot tell: %q", d.File)
+	}
+}
+
 // Case 1, with the loader that is really served: an x64 UEFI program.
 func TestHTTPBootLoaderIsForItsMachine(t *testing.T) {
 	if _, err := os.Stat("/usr/lib/ipxe/snponly.efi"); err != nil {

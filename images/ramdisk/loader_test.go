@@ -69,6 +69,39 @@ func TestLoaderBesideKernel(t *testing.T) {
 	}
 }
 
+// TestStubBesideKernel: the stub is copied, hashed and listed among the third-party parts, and can be taken out again.
+func TestStubBesideKernel(t *testing.T) {
+	dir, out := t.TempDir(), t.TempDir()
+	if e, ok := app.AsError(second(FindStub(dir))); !ok || e.Reason != "stub-missing" || e.WayOut == "" {
+		t.Errorf("%v", e)
+	}
+	put(t, dir, StubFile)
+	if e, ok := app.AsError(second(FindStub(dir))); !ok || e.Reason != "stub-unusable" {
+		t.Errorf("%v", e)
+	}
+	if err := os.WriteFile(filepath.Join(dir, StubFile), []byte("MZ stub"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, err := FindStub(t.TempDir(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Build(t.Context(), Config{KernelDeb: kernelDeb(t, "", ""), Modules: []string{"virtio_net"}, Agent: testAgent(), Stub: s, Out: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Verify(os.DirFS(out)); err != nil {
+		t.Error(err)
+	}
+	if i, ok := m.File(StubFile); !ok || i.Bytes != int64(len("MZ stub")) {
+		t.Errorf("%+v", i)
+	}
+	again, err := StubFrom(os.DirFS(out))
+	if d := cmp.Diff(s, again); d != "" || err != nil || again.Part.Name != "systemd-stub" {
+		t.Errorf("%v %s", err, d)
+	}
+}
+
 func TestInstalledVersion(t *testing.T) {
 	p := filepath.Join(t.TempDir(), "status")
 	if err := os.WriteFile(p, []byte("Package: ipxe-qemu\nVersion: 9\n\nPackage: ipxe\nStatus: install ok installed\nVersion: 1.0.0+git-1\n\nPackage: z\nVersion: 2\n"), 0o644); err != nil {

@@ -19,6 +19,7 @@ func with(f Facts, change func(*Facts)) Facts { change(&f); return f }
 func TestDecideNamedSituations(t *testing.T) {
 	scriptURL := base + "/boot/script?mac=00-00-5e-00-53-01"
 	loaderURL := base + "/ipxe/snponly.efi"
+	programURL := base + "/boot/k3y/boot.efi"
 	userClass := func(s string) func(*Facts) { return func(f *Facts) { f.UserClass = []byte(s) } }
 	httpClass := func(f *Facts) { f.VendorClass = "HTTPClient:Arch:00016:UNDI:003001" }
 	full := "\x13\x01\x01\x18\x01\x01\x24\x01\x01" // an iPXE with HTTP, bzImage and EFI
@@ -42,6 +43,16 @@ func TestDecideNamedSituations(t *testing.T) {
 		{"x64 HTTP Boot", with(pxe(ArchX64HTTP), httpClass), StageHTTP, loaderURL, "HTTPClient"},
 		{"x64 HTTP Boot that announces plain x64", with(pxe(ArchX64), httpClass), StageHTTP, loaderURL, "HTTPClient"},
 		{"PXE client with the HTTP architecture gets no URL", pxe(ArchX64HTTP), StageFirmware, LoaderX64, ""},
+		{"x64 HTTP Boot of a machine with a program of its own", with(pxe(ArchX64HTTP), func(f *Facts) { httpClass(f); f.Program = programURL }), StageHTTP, programURL, "HTTPClient"},
+		{"the same where only HTTP is allowed", with(pxe(ArchX64HTTP), func(f *Facts) { httpClass(f); f.Program, f.NoTFTP = programURL, true }), StageHTTP, programURL, "HTTPClient"},
+		{"PXE of a machine with a program of its own gets no URL", with(pxe(ArchX64), func(f *Facts) { f.Program = programURL }), StageFirmware, LoaderX64, ""},
+		{"idle machine, HTTP Boot", with(pxe(ArchX64HTTP), func(f *Facts) { httpClass(f); f.Boot = BootDisk }), StageHTTP, base + "/boot/disk.efi", "HTTPClient"},
+		{"HTTP Boot of a CD image goes by iPXE", with(pxe(ArchX64HTTP), func(f *Facts) { httpClass(f); f.Boot = BootISO }), StageHTTP, loaderURL, "HTTPClient"},
+		{"HTTP Boot while the site cannot tell", with(pxe(ArchX64HTTP), func(f *Facts) { httpClass(f); f.Boot = BootAsk }), StageHTTP, loaderURL, "HTTPClient"},
+		{"PXE while the site cannot tell", with(pxe(ArchX64), func(f *Facts) { f.Boot = BootAsk }), StageFirmware, LoaderX64, ""},
+		{"unknown machine, HTTP Boot", with(pxe(ArchX64HTTP), func(f *Facts) { httpClass(f); f.Boot = BootNone }), StageHTTP, "", "HTTPClient"},
+		{"arm64 HTTP Boot of an idle machine", with(pxe(ArchARM64HTTP), func(f *Facts) { httpClass(f); f.Boot = BootDisk }), StageHTTP, "", "HTTPClient"},
+		{"arm64 HTTP Boot of a machine with a program for x64", with(pxe(ArchARM64HTTP), func(f *Facts) { httpClass(f); f.Program = programURL }), StageHTTP, "", "HTTPClient"},
 		{"arm64 HTTP Boot", with(pxe(ArchARM64HTTP), httpClass), StageHTTP, "", "HTTPClient"},
 		{"BIOS HTTP Boot", with(pxe(ArchBIOSHTTP), httpClass), StageHTTP, "", "HTTPClient"},
 		{"iPXE, bare text", with(pxe(ArchBIOS), userClass("iPXE")), StageIPXE, scriptURL, ""},

@@ -82,9 +82,9 @@ func HideKey(s string) string {
 	if at < 0 {
 		return s
 	}
-	key, _, ok := keyed(s[at:])
+	_, file, ok := keyed(s[at:])
 	if !ok {
 		return s
 	}
-	return s[:at] + strings.Replace(s[at:], "/"+key+"/", "/KEY/", 1)
+	return s[:at] + "/boot/KEY/" + file
 }

@@ -30,7 +30,7 @@ func keyed(p string) (key, file string, ok bool) {
 		return "", "", false
 	}
 	key, file, ok = strings.Cut(rest, "/")
-	return key, file, ok && key != "" && file != ""
+	return key, file, ok && key != ""
 }
 
 // script answers iPXE. Every client gets a script: after an error status iPXE would drop the machine to a prompt.
