@@ -88,7 +88,7 @@ func TestBrowserShowsEveryPage(t *testing.T) {
 	x.Plugins.Text = wire
 	url := x.Serve()
 	login(b, url, x.As(app.RoleAdmin))
-	for name, path := range map[string]string{"overview": "/", "machines": "/machines", "machine-deploying": "/machines/m-2", "machine-deployed": "/machines/m-1", "machine-failed": "/machines/m-4", "timeline": "/machines/m-2/timeline",
+	for name, path := range map[string]string{"overview": "/", "machines": "/machines", "machine-deploying": "/machines/m-2", "machine-deployed": "/machines/m-1", "machine-failed": "/machines/m-4", "machine-bmc": "/machines/m-1/bmc", "timeline": "/machines/m-2/timeline",
 		"enroll": "/machines/enroll", "deploy": "/machines/m-3/deploy", "release": "/machines/m-1/release", "discovered": "/discovered", "accept": "/discovered/00:00:5e:00:53:77", "images": "/images",
 		"workflows": "/workflows", "workflow": "/workflows/w-1", "workflow-interrupted": "/workflows/w-3", "certificate": "/workflows/w-4/certificate", "system-network": "/machines/m-3/network", "network": "/network", "drivers": "/drivers", "plugin": "/plugins/acme-bmc", "plugin-refused": "/plugins/bcx-ipmi", "profiles": "/profiles", "profile": "/profiles/edit/r640", "approvals": "/approvals", "access": "/access",
 		"settings": "/settings", "health": "/health", "events": "/events"} {
@@ -145,6 +145,29 @@ func TestBrowserFollowsAWorkflow(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Do(chromedp.WaitVisible(css(`a[href="/machines/m-2/release"]`)))
+	b.Clean()
+}
+
+// A BMC's new login is tried in place, what it says is shown beside the form, and the form is kept; a driver's version is picked.
+func TestBrowserTriesABMCAndPicksADriver(t *testing.T) {
+	b, x := browser(t), site(t)
+	webtest.Demo(x, "")
+	x.Service.Card = &api.Card{OK: true, SPKI: strings.Repeat("cd", 32), PinStatus: "differs", Vendor: "Example", Serial: "S77"}
+	url := x.Serve()
+	login(b, url, x.As(app.RoleAdmin))
+	b.Do(chromedp.Navigate(url+"/machines/m-1/bmc"), chromedp.WaitVisible(css(`[name="username"]`)), chromedp.SendKeys(css(`[name="username"]`), "root"), chromedp.SendKeys(css(`[name="password"]`), "new"),
+		chromedp.Click(css(`button[value="test"]`)), chromedp.WaitVisible(css("#card .note.ok")))
+	b.Shot("bmc-tried")
+	if s := b.Text("#card"); !strings.Contains(s, "S77") {
+		t.Errorf("the card says %q", s)
+	}
+	b.Do(chromedp.Click(css(`button[value="save"]`)), chromedp.WaitVisible(css(`a[href="/machines/m-1/bmc"]`)))
+	b.Do(chromedp.Navigate(url+"/drivers"), chromedp.WaitVisible(css(`form[action="/drivers/redfish/pick"] button`)))
+	b.Shot("drivers-pick")
+	b.Do(chromedp.Click(css(`form[action="/drivers/redfish/pick"] input[value=""] + button`)), chromedp.WaitVisible(css(".note.ok")))
+	if len(x.Drivers.Picks()) != 1 {
+		t.Errorf("picked %q", x.Drivers.Picks())
+	}
 	b.Clean()
 }
 
