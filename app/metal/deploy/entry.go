@@ -16,8 +16,7 @@ func (v *Verbs) enter(ctx context.Context, m *app.Machine, profile *app.Profile,
 	if err != nil {
 		return err
 	}
-	trusted := m.KexecOK || profile != nil && profile.KexecOK
-	pl.Kexec, pl.Why = choose(pl.Spec.Boot, pl.Hearing, known, trusted)
+	pl.Kexec, pl.Why = choose(pl.Spec.Boot, pl.Hearing, known, profile != nil && profile.KexecOK)
 	return nil
 }
 
@@ -41,7 +40,7 @@ func choose(asked app.BootPath, h hearing, known app.KexecMemory, trusted bool) 
 	case known.Verdict == app.KexecKnownBad:
 		return false, known.Sentence
 	case trusted:
-		return true, "its hardware profile or an earlier deploy says that kexec works; " + known.Sentence
+		return true, "its hardware profile says that kexec works; " + known.Sentence
 	}
 	return false, known.Sentence
 }

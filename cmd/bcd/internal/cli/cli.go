@@ -44,7 +44,7 @@ var examples = map[string]string{
 }
 
 // special lists the routes whose commands are written by hand, in this package.
-var special = map[string]bool{"session.login": true, "session.logout": true, "images.upload": true, "events.stream": true, "machines.timeline": true, "discoveries.timeline": true, "machines.tests": true, "machines.boot-order": true}
+var special = map[string]bool{"session.login": true, "session.logout": true, "images.upload": true, "events.stream": true, "machines.timeline": true, "discoveries.timeline": true, "machines.tests": true, "machines.boot-order": true, "machines.kexec": true}
 
 // Commands gives the client commands.
 func Commands() []*cobra.Command {
@@ -64,7 +64,7 @@ func Commands() []*cobra.Command {
 	}
 	parent("image").AddCommand(uploadCommand())
 	parent("event").AddCommand(followCommand())
-	parent("machine").AddCommand(applyCommand(), timelineCommand(), testsCommand(), bootOrderCommand())
+	parent("machine").AddCommand(applyCommand(), timelineCommand(), testsCommand(), bootOrderCommand(), kexecCommand())
 	parent("discovery").AddCommand(portTimelineCommand())
 	parent("workflow").AddCommand(watchCommand())
 	parent("profile").AddCommand(fileCommands("profile", portableProfile)...)
