@@ -63,6 +63,7 @@ func Demo(x *Site, wire string) {
 	must(err)
 	must(x.Store.SetInventory(ctx, "m-2", inv))
 	must(x.Store.SetInventory(ctx, "m-1", inv))
+	must(x.Store.PutBootOrder(ctx, demoBootOrder(now, wire), &app.BootReading{Time: now, During: "release", Order: []string{wire}}))
 	for _, w := range demoFlows(now, wire) {
 		x.Flows.Put(w)
 	}
@@ -167,6 +168,18 @@ func demoFlows(now time.Time, wire string) []workflow.Workflow {
 		{ID: "w-4", Verb: "release", MachineID: "m-3", State: workflow.Done, Actor: "alice", Created: now.Add(-5 * time.Hour), Ended: now.Add(-3 * time.Hour), Steps: []workflow.Step{erased}},
 		{ID: "w-5", Verb: "commission", MachineID: "m-1", State: workflow.Failed, Actor: "alice", Created: now.Add(-7 * time.Hour), Ended: now.Add(-6 * time.Hour), Steps: demoTests(now, wire)},
 	}
+}
+
+// demoBootOrder is that of a machine whose firmware did not take ours.
+func demoBootOrder(now time.Time, wire string) *app.BootOrder {
+	return &app.BootOrder{MachineID: "m-1", Firmware: app.FirmwareUEFI, Policy: app.BootAsFound, PolicyReason: "its BMC boots the network once when asked",
+		Writer: app.BootByAgent, WriterReason: "its firmware keeps the order in variables, which read back at once",
+		Agent: &app.BootView{Time: now, During: "release", Order: []string{"Boot0005", "Boot0001"}, Next: "Boot0001", Entries: []app.BootEntry{
+			{ID: "Boot0005", Name: "debian " + wire, Kind: app.BootSystem, File: `\EFI\debian\shimx64.efi`, Partition: "gpt:1", Path: "HD(1)"},
+			{ID: "Boot0001", Name: "UEFI PXEv4", Kind: app.BootNetwork, Protocol: "PXE IPv4", MAC: "00:00:5e:00:53:01", Path: "MAC(1)"}}},
+		Partitions: []app.OwnPartition{{Partition: "gpt:1", Disk: app.DiskID{Serial: "S1 " + wire}}},
+		Changed:    &app.BootChange{Time: now, By: "system", What: []string{"debian was added, at 1 " + wire}},
+		Problem:    app.Errorf(app.Conflict, app.ReasonNVRAMFull, "the firmware has no room left for its variables %s", wire).Do("update or reset the firmware's settings"), Notes: []string{wire}}
 }
 
 // demoTests are the tests of a commissioning: one passed, one failed, one that could not be made.
