@@ -68,6 +68,35 @@ func TestNewBootEndsTheOldOneAndItsSession(t *testing.T) {
 	}
 }
 
+func TestReadsOfAnImageAreNoted(t *testing.T) {
+	db, ctx := agentStore(t), t.Context()
+	if err := db.CreateBoot(ctx, &app.Boot{Key: "boot-1", MachineID: "m-1", ISO: "img-1", Media: true, Created: time.Now().UTC()}); err != nil {
+		t.Fatal(err)
+	}
+	note := func(key string, n, want int64) {
+		t.Helper()
+		if err := db.NoteRead(ctx, key, n); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := db.Boot(ctx, key); err != nil || b.Read != want || b.ISO != "img-1" || !b.Media {
+			t.Errorf("%+v, %v, want %d bytes", b, err, want)
+		}
+	}
+	note("boot-1", 2048, 2048)
+	note("boot-1", 100, 2048) // two requests at once may be noted in the wrong order
+	note("boot-1", 4096, 4096)
+	if err := db.RevokeBoots(ctx, "m-1"); err != nil {
+		t.Fatal(err)
+	}
+	note("boot-1", 9000, 4096)
+	if _, err := db.LiveBoot(ctx, "m-1"); app.CodeOf(err) != app.NotFound {
+		t.Errorf("a read brought a boot back: %v", err)
+	}
+	if err := db.NoteRead(ctx, "boot-9", 1); app.CodeOf(err) != app.NotFound {
+		t.Errorf("an unknown boot gave %v", err)
+	}
+}
+
 func TestPhoneHomeIsFoundByHash(t *testing.T) {
 	db, ctx := agentStore(t), t.Context()
 	if err := db.PutPhoneHome(ctx, &app.PhoneHome{SecretHash: "h", MachineID: "m-1", WorkflowID: "wf-1", Created: time.Now()}); err != nil {

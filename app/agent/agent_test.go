@@ -95,6 +95,18 @@ func TestBootDataIsTheSameForEveryFetchAndOverARestart(t *testing.T) {
 	}
 }
 
+// A boot of a CD image has nothing of ours to trust: no token is told for its key.
+func TestABootOfAnImageHasNoBootData(t *testing.T) {
+	s := newSite(t)
+	b, err := s.Mint(t.Context(), app.Boot{MachineID: "m-1", WorkflowID: "wf-1", ISO: "img-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := s.BootData(t.Context(), b.Key); app.CodeOf(err) != app.NotFound || d.Token != "" {
+		t.Errorf("it gave %+v, %v", d, err)
+	}
+}
+
 func TestTokenIsTradedOnce(t *testing.T) {
 	s := newSite(t)
 	_, d := s.boot(t)

@@ -16,6 +16,8 @@ type Want string
 const (
 	WantRamdisk Want = "ramdisk" // a permission to netboot was given
 	WantDisk    Want = "disk"    // it was withdrawn: the installed system is to start
+	WantISO     Want = "iso"     // a loader is to start a CD image
+	WantMedia   Want = "media"   // a CD image is to start from the BMC's virtual drive
 )
 
 // Names are the base names of the files of a boot.
@@ -89,6 +91,7 @@ type Facts struct {
 	Answer      string    // how that is answered
 	Alive, Home time.Time // signs of the installed system
 	CD          CD        // in the BMC's virtual drive
+	ISO         ISO       // an operator's CD image
 	HTTPRefused time.Time // the firmware said that it does not load over plain HTTP
 	HTTPAsked   time.Time // the firmware asked last for a boot program over HTTP, or for its size
 	Tail        []string  // end of the console
@@ -128,6 +131,8 @@ func (f *Facts) Add(r app.Record) {
 		f.loaded(r, w)
 	case "ipxe":
 		f.script(r, w)
+	case "iso":
+		f.isoRead(r, w)
 	case "agent", "os":
 		f.signal(r, w)
 	case "console":
@@ -144,12 +149,14 @@ func (f *Facts) begin(at time.Time, powered bool) {
 	if f.Powered && !f.Asked.IsZero() {
 		usual = f.Asked.Sub(f.Began)
 	}
+	was := f.ISO
 	*f = Facts{Names: f.Names, Want: f.Want, For: f.Want, Began: at, Powered: powered, Usual: usual, CD: f.CD, last: f.last}
+	f.forMedia(was)
 }
 
 // over reports whether the boot has come to its end.
 func (f *Facts) over() bool {
-	return f.Began.IsZero() || !f.Off.IsZero() || !f.Agent.IsZero() || !f.Alive.IsZero() || !f.Home.IsZero()
+	return f.Began.IsZero() || !f.Off.IsZero() || !f.Agent.IsZero() || f.For == WantISO && !f.ISO.Read.IsZero() || !f.Alive.IsZero() || !f.Home.IsZero()
 }
 
 // bmc learns from what a BMC was asked.
@@ -176,11 +183,12 @@ func (f *Facts) bmc(r app.Record, w wire) {
 // permission learns what the next boot is for.
 func (f *Facts) permission(r app.Record, w wire) {
 	switch r.Kind {
-	case "boot.permit":
-		f.Want, f.CD = WantRamdisk, CD{}
+	case "boot.permit", "boot.iso", "boot.media":
+		f.Want = map[string]Want{"boot.permit": WantRamdisk, "boot.iso": WantISO, "boot.media": WantMedia}[r.Kind]
 		if !f.over() {
-			f.For = WantRamdisk
+			f.For = f.Want
 		}
+		f.CD, f.ISO = CD{}, ISO{}
 	case "boot.revoke":
 		f.Want = WantDisk
 	case "boot.question":

@@ -62,7 +62,7 @@ func (r *Recorder) inPlace(do func(context.Context)) {
 }
 
 // telling are the kinds that facts are made of.
-var telling = []string{"bmc.", "boot.", "dhcp.", "tftp.", "http.", "ipxe.", "agent.", "os.", "network."}
+var telling = []string{"bmc.", "boot.", "dhcp.", "tftp.", "http.", "ipxe.", "agent.", "os.", "iso.", "network."}
 
 // Facts gives what is known of a machine's boot now.
 func (r *Recorder) Facts(ctx context.Context, machineID string) Facts {

@@ -43,6 +43,8 @@ const (
 	CodeNotDisk       = "netboot-not-disk"    // it asked the network when it should have booted its disk
 	CodeNoSystem      = "no-sign-of-system"   // nothing was heard of the installed system
 	CodeSystemAlive   = "system-alive"        // it lives, and has not called home
+	CodeNoISO         = "script-no-iso"       // a CD image is to start, and was not read
+	CodeISO           = "iso-read"            // a CD image is being read
 	CodeWell          = "all-well"            // it is where it should be
 	CodeLoading       = "loading"             // it is on its way
 )
@@ -93,6 +95,8 @@ type rule func(f *Facts, now time.Time) *Verdict
 // The rules, the first that speaks wins: from what a boot reached last back to its power-on.
 var (
 	toRamdisk = []rule{powerFailed, alarmed, agentUp, asked, kernelLoaded, kernelBroken, scriptGiven, fromCD, loaderLoaded, loaderBroken, httpRefused, noBootFile, addressTaken, offered, unanswered, silent}
+	toISO     = []rule{powerFailed, imageRead, asked, imageScript, scriptGiven, loaderLoaded, loaderBroken, httpRefused, noBootFile, addressTaken, offered, unanswered, silent}
+	toMedia   = []rule{powerFailed, imageRead, mediaSilent}
 	toDisk    = []rule{powerFailed, systemUp, asksNetwork, noSystem}
 )
 
@@ -102,8 +106,13 @@ func Judge(f Facts, now time.Time) *Verdict {
 		return nil
 	}
 	rules := toDisk
-	if f.For == WantRamdisk {
+	switch f.For {
+	case WantRamdisk:
 		rules = toRamdisk
+	case WantISO:
+		rules = toISO
+	case WantMedia:
+		rules = toMedia
 	}
 	for _, r := range rules {
 		if v := r(&f, now); v != nil {
@@ -120,7 +129,7 @@ func Judge(f Facts, now time.Time) *Verdict {
 // ended is when a boot that went well had done so.
 func (f *Facts) ended() time.Time {
 	last := f.Agent
-	for _, t := range []time.Time{f.Alive, f.Home} {
+	for _, t := range []time.Time{f.ISO.Read, f.Alive, f.Home} {
 		if t.After(last) {
 			last = t
 		}
@@ -152,6 +161,7 @@ func (f *Facts) marks() []Mark {
 			add("script", f.Script)
 		}
 	}
+	add("image", f.ISO.Read)
 	add("agent", f.Agent)
 	add("system", f.Alive)
 	add("home", f.Home)

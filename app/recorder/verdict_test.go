@@ -38,7 +38,7 @@ type m = map[string]any
 
 func begin(want string) *tape {
 	t := &tape{}
-	kind := map[string]string{"ramdisk": "boot.permit", "disk": "boot.revoke"}[want]
+	kind := map[string]string{"ramdisk": "boot.permit", "iso": "boot.iso", "media": "boot.media", "disk": "boot.revoke"}[want]
 	return t.rec(-2, kind, "", nil).power(0, "on")
 }
 
@@ -95,6 +95,15 @@ func toScript() *tape {
 	return begin("ramdisk").address(31, "firmware", nil).tftp(33, nil).address(34, "ipxe", nil).script(36, "ramdisk", "")
 }
 
+// toISO is a boot of a CD image that got its script, 36 s after power-on.
+func toISO() *tape {
+	return begin("iso").address(31, "firmware", nil).tftp(33, nil).address(34, "ipxe", nil).script(36, "iso", "")
+}
+
+func (t *tape) iso(at float64, bytes int64) *tape {
+	return t.rec(at, "iso.read", "", m{"bytes": bytes, "size": 600 << 20})
+}
+
 // toKernel is one that loaded all, 41 s after power-on.
 func toKernel() *tape {
 	return toScript().http(40, "/ramdisk/vmlinuz", nil).http(40.5, "/boot/KEY/bootdata.cpio", nil).http(41, "/ramdisk/initramfs.zst", nil)
@@ -133,6 +142,15 @@ func TestVerdicts(t *testing.T) {
 		{"loader and no script", begin("ramdisk").address(31, "firmware", nil).tftp(33, nil), 70, recorder.CodeNoScript, "warn", `The loader "snponly.efi" was loaded 37 s ago, and it has not asked for its script. (iPXE has not even asked for an address`},
 		{"loader, address and no script", begin("ramdisk").address(31, "firmware", nil).tftp(33, nil).address(34, "ipxe", nil), 70, recorder.CodeNoScript, "warn", "has asked for an address and not for the script"},
 		{"loader again and again", begin("ramdisk").address(31, "firmware", nil).tftp(33, nil).address(80, "firmware", nil).tftp(82, nil), 83, recorder.CodeLoading, "wait", "for the 2. time; its script is next"},
+		{"an image, no DISCOVER yet", begin("iso"), 40, recorder.CodeNoDiscover, "wait", "Powered on 40 s ago, no DISCOVER."},
+		{"an image is next", toISO(), 40, recorder.CodeLoading, "wait", "Its script was handed out 4 s ago; the image is next."},
+		{"script and no image", toISO(), 80, recorder.CodeNoISO, "warn", "handed out 44 s ago, and the image was not read since. (look at its screen"},
+		{"sent to its disk in place of an image", begin("iso").address(31, "firmware", nil).tftp(33, nil).script(36, "disk", ""), 40, recorder.CodeToDisk, "error", "no permission to start the image was there"},
+		{"an image is read", toISO().iso(40, 2048).iso(42, 3<<20), 50, recorder.CodeISO, "ok", "The image was first read 10 s ago; 3.0 MiB of it left since."},
+		{"restarted by its installer, from the network", toISO().iso(40, 3<<20).address(400, "firmware", nil), 405, recorder.CodeNotDisk, "warn", "though it should boot its disk"},
+		{"an image in the virtual drive, not read", begin("media"), 300, recorder.CodeNoISO, "warn", "Powered on 300 s ago, and its BMC has not read the image. (check that the BMC reaches this host"},
+		{"an image in the virtual drive, not yet", begin("media"), 30, recorder.CodeStarting, "wait", "its BMC has not read the image yet"},
+		{"an image in the virtual drive, read before power-on", (&tape{}).rec(-5, "boot.media", "", nil).iso(-3, 4<<20).power(0, "on"), 30, recorder.CodeISO, "ok", "4.0 MiB"},
 		{"script says wait", begin("ramdisk").address(31, "firmware", nil).tftp(33, nil).script(36, "", "store-busy"), 40, recorder.CodeScriptWaits, "error", "told to wait: store-busy"},
 		{"script sends to the disk", begin("ramdisk").address(31, "firmware", nil).tftp(33, nil).script(36, "disk", ""), 40, recorder.CodeToDisk, "error", "sent to its disk"},
 		{"script and no kernel yet", toScript(), 45, recorder.CodeLoading, "wait", "handed out 9 s ago; the kernel is next"},

@@ -48,6 +48,8 @@ func Demo(x *Site, wire string) {
 		Layout: app.Layout{Table: "gpt", SectorSize: 512, BIOS: true, UEFI: true}, Created: now.Add(-26 * time.Hour)}))
 	must(x.Store.CreateImage(ctx, &app.Image{ID: "img-2", Name: "rocky-9", State: "importing", Format: "raw.xz", Done: 412 << 20, Total: 1200 << 20, Created: now}))
 	must(x.Store.CreateImage(ctx, &app.Image{ID: "img-3", Name: "broken", State: "failed", Reason: "the digest does not match " + wire, Created: now}))
+	must(x.Store.CreateImage(ctx, &app.Image{ID: "img-4", Name: "netinst", State: "ready", Format: "iso", RawBytes: 630 << 20, UsedBytes: 630 << 20, StoreBytes: 630 << 20,
+		Layout: app.Layout{Table: app.TableISO, SectorSize: 2048, BIOS: true, UEFI: true}, Created: now.Add(-time.Hour)}))
 	for _, m := range demoMachines(now, wire) {
 		must(x.Store.CreateMachine(ctx, &m))
 	}
