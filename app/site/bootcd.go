@@ -17,7 +17,9 @@ type bootCDs struct{ s *Site }
 var _ metal.BootCD = bootCDs{}
 
 // Address implements metal.BootCD.
-func (b bootCDs) Address(ctx context.Context, m *app.Machine) (string, error) { return b.s.bootCD(ctx, m) }
+func (b bootCDs) Address(ctx context.Context, m *app.Machine) (string, error) {
+	return b.s.bootCD(ctx, m)
+}
 
 // Insert implements metal.BootCD.
 func (b bootCDs) Insert(ctx context.Context, m *app.Machine, call drivers.Options, address string) error {

@@ -2,6 +2,7 @@ package site_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -43,6 +44,10 @@ type computer struct {
 	refuse *agentv1.Error
 	// cards are further ports that its inventory lists.
 	cards []app.MAC
+	// firmware is how it boots; "" is a BIOS.
+	firmware app.Firmware
+	// stuck, when set before power-on, keeps its firmware from starting a CD.
+	stuck bool
 	// twin, when set, is the UUID of another machine with the same MAC address, which answers in its place.
 	twin string
 
@@ -123,6 +128,12 @@ func (c *computer) on(target string) {
 	c.wg.Go(func() {
 		if target == string(virtual.Pxe) && c.netboot(ctx) {
 			return
+		}
+		if target == string(virtual.Cd) {
+			if boot := c.bootCD(); boot != nil {
+				c.ramdisk(ctx, boot)
+				return
+			}
 		}
 		c.system(ctx)
 	})
@@ -236,7 +247,7 @@ func (c *computer) ramdisk(ctx context.Context, boot *agentv1.BootData) {
 		uuid = c.twin
 	}
 	sim := agenttest.NewSim(agenttest.SimConfig{
-		Boot: boot, State: filepath.Join(c.t.TempDir(), "run"), Handlers: c.handlers(), Host: agent.Host{BootID: newBootID(), MACs: []string{string(c.mac)}, UUID: uuid, Firmware: "bios"},
+		Boot: boot, State: filepath.Join(c.t.TempDir(), "run"), Handlers: c.handlers(), Host: agent.Host{BootID: newBootID(), MACs: []string{string(c.mac)}, UUID: uuid, Firmware: cmp.Or(string(c.firmware), "bios")},
 		Leave: func(string) {
 			if c.refuse == nil {
 				c.wg.Go(func() { c.crash(); c.system(ctx) })
@@ -265,7 +276,7 @@ func (c *computer) handlers() map[string]agent.Handler {
 			switch kind {
 			case agentv1.KindInventory:
 				inv := result.(agentv1.Inventory)
-				inv.Firmware, inv.System.UUID, inv.NICs[0].MAC = "bios", c.uuid, string(c.mac)
+				inv.Firmware, inv.System.UUID, inv.NICs[0].MAC = cmp.Or(string(c.firmware), "bios"), c.uuid, string(c.mac)
 				for _, mac := range c.cards {
 					inv.NICs = append(inv.NICs, agentv1.NIC{Name: "ens1", MAC: string(mac)})
 				}

@@ -32,6 +32,7 @@ type childConfig struct {
 	KillAt  string        // an instant of killedStore at which the process stands still, for its parent to kill it; "" never
 	Log     string        // file; "" discards
 	Plugins string        // directory; "" none
+	Ramdisk string        // directory; "" none
 	Silence time.Duration // of an installed system, until its machine is reset; 0: the built-in one
 }
 
@@ -90,7 +91,7 @@ func appliance(config string) error {
 	var f site.File
 	f.Site.Name, f.Site.DataDir = "test", c.Dir
 	f.Listen.Console, f.Listen.Agent, f.Listen.Boot = c.Console, c.Agent, c.Boot
-	f.Plugins.Dir = c.Plugins
+	f.Plugins.Dir, f.Netboot.Ramdisk = c.Plugins, c.Ramdisk
 	out := &teller{w: os.Stdout}
 	s, err := site.New(ctx, site.Config{File: f, Version: "test", Log: log, Silence: c.Silence,
 		Journal: func(inner workflow.Store) workflow.Store { return killedStore{inner, c.KillAt, out} }})
