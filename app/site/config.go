@@ -2,9 +2,10 @@ package site
 
 import (
 	"errors"
+	"io/fs"
 	"net"
 	"net/netip"
-	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/BurntSushi/toml"
@@ -45,14 +46,17 @@ const (
 	DefaultBoot    = ":8080"
 )
 
-// LoadFile reads config.toml; a file that is not there gives the defaults. Unknown keys are errors: a misspelt key must not
-// pass for the default.
+// LoadFile reads config.toml. The usual one may be absent, and then the defaults hold; another was named, and a slip of the pen
+// must not start an empty appliance. Unknown keys are errors: a misspelt key must not pass for the default.
 func LoadFile(path string) (File, error) {
 	var f File
 	if path != "" {
 		md, err := toml.DecodeFile(path, &f)
+		var where *fs.PathError
 		switch {
-		case errors.Is(err, os.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist) && path == host.ConfigPath:
+		case errors.As(err, &where):
+			return f, app.Errorf(app.InvalidConfig, "no-config", "the configuration %s cannot be read: %w", path, where.Err).Do("name a file that is there and that may be read, or leave --config out for %s", host.ConfigPath)
 		case err != nil:
 			return f, app.Errorf(app.InvalidConfig, "bad-config", "%s cannot be read: %v", path, err).Do("mend that line")
 		default:
@@ -62,6 +66,9 @@ func LoadFile(path string) (File, error) {
 		}
 	}
 	f.defaults()
+	if !filepath.IsAbs(f.Site.DataDir) {
+		return f, app.Errorf(app.InvalidConfig, "bad-config", "%q depends on where the program is started", f.Site.DataDir).At("site.data_dir").Do("write the whole path, such as %s", DefaultDataDir)
+	}
 	return f, f.Validate()
 }
 

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/better-compute/bcd/app"
@@ -20,7 +21,7 @@ func load(t *testing.T, text string) (File, error) {
 }
 
 func TestConfigDefaults(t *testing.T) {
-	f, err := LoadFile(filepath.Join(t.TempDir(), "not-there.toml"))
+	f, err := LoadFile("")
 	if err != nil || f.Site.DataDir != DefaultDataDir || f.Listen.Console != DefaultConsole || f.Site.Name == "" {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -39,6 +40,30 @@ func TestConfigDefaults(t *testing.T) {
 	needs := f.Needs()
 	if len(needs) != 7 || needs[0].Port != 9443 || needs[1].Port != 9444 || needs[3].Port != 67 || needs[6] != (host.Need{Proto: "udp", Port: 4011, For: "proxy DHCP"}) {
 		t.Errorf("needs %+v", needs)
+	}
+}
+
+// A configuration that was named must be there: a slip of the pen starts no empty appliance. Where its data is depends on no
+// working directory, and an address that cannot be opened is told by why.
+func TestMistakesAroundTheConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	for name, f := range map[string]func() error{
+		"not there":   func() error { _, err := LoadFile(filepath.Join(dir, "nope.toml")); return err },
+		"a directory": func() error { _, err := LoadFile(dir); return err },
+		"relative":    func() error { _, err := load(t, "[site]\ndata_dir = \"data\"\n"); return err },
+		"no ramdisk":  func() error { _, err := openBootFiles(dir, filepath.Join(dir, "nope"), ""); return err },
+		"cut off":     func() error { _, err := load(t, "[site\nname="); return err },
+		"no text":     func() error { _, err := load(t, "\xb2\x00\xff"); return err },
+	} {
+		if e, ok := app.AsError(f()); !ok || e.Code != app.InvalidConfig || e.WayOut == "" || strings.Contains(e.WayOut, "line") != strings.Contains("cut off no text", name) {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+	for errno, want := range map[syscall.Errno]string{syscall.EADDRINUSE: "bcd check", syscall.EADDRNOTAVAIL: "no such address", syscall.EACCES: "bcd install"} {
+		e, ok := app.AsError(listenError("listen.boot", "192.0.2.1:80", os.NewSyscallError("bind", errno)))
+		if !ok || e.Field != "listen.boot" || !strings.Contains(e.WayOut, want) {
+			t.Errorf("%v: %+v", errno, e)
+		}
 	}
 }
 

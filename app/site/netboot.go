@@ -35,7 +35,8 @@ func openBootFiles(dataDir, configured, flavour string) (*bootFiles, error) {
 	if configured != "" {
 		m, err := ramdisk.Verify(os.DirFS(configured))
 		if err != nil {
-			return nil, err
+			return nil, app.Errorf(app.InvalidConfig, "bad-ramdisk", "%s holds no whole ramdisk: %w", configured, err).At("netboot.ramdisk").
+				Do("name a directory that bcd ramdisk build wrote, or leave it out for the ramdisk inside the program")
 		}
 		return &bootFiles{configured, m}, nil
 	}

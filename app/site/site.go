@@ -309,7 +309,14 @@ func (s *Site) wireWeb(ctx context.Context) (err error) {
 }
 
 func listenError(field, addr string, err error) error {
-	return app.Errorf(app.InvalidConfig, "cannot-listen", "%s cannot be opened: %w", addr, err).At(field).Do("run bcd check: it names the process that holds the port")
+	e := app.Errorf(app.InvalidConfig, "cannot-listen", "%s cannot be opened: %w", addr, err).At(field)
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return e.Do("this host has no such address now: correct it, leave it out to listen on all, or bring its network up first")
+	case errors.Is(err, syscall.EACCES):
+		return e.Do("run bcd install, whose service may open that port, or choose one above 1023")
+	}
+	return e.Do("run bcd check: it names the process that holds the port")
 }
 
 func (s *Site) add(name string, run func(context.Context) error) {
