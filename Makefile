@@ -11,7 +11,7 @@ RAMDISK := images/ramdisk/embed/dist
 APT_BUILD := ipxe systemd-boot-efi zstd ca-certificates
 APT_IMAGE := mmdebstrap fdisk e2fsprogs mtools dosfstools grub-pc-bin grub-efi-amd64-bin grub-common zstd
 APT_LAB   := qemu-system-x86 qemu-utils ovmf iproute2
-APT_TEST  := gcc libc6-dev udhcpc isc-dhcp-client isc-dhcp-relay isc-dhcp-server dhcpcd-base dnsmasq-base kea-dhcp4-server kea-admin tftpd-hpa tcpdump atftp tftp-hpa curl nginx-light iputils-ping python3-sushy chromium kmod xz-utils gdisk mount procps xorriso ipmitool openipmi
+APT_TEST  := gcc libc6-dev netbase udhcpc isc-dhcp-client isc-dhcp-relay isc-dhcp-server dhcpcd-base dnsmasq-base kea-dhcp4-server kea-admin tftpd-hpa tcpdump atftp tftp-hpa curl nginx-light iputils-ping python3-sushy chromium kmod xz-utils gdisk mount procps xorriso ipmitool openipmi
 
 .PHONY: help setup setup-test build ramdisk image lab test test-guests figures generate check-generated lint fuzz clean
 
