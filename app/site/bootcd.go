@@ -57,7 +57,7 @@ func (c cdBoots) PrepareRamdisk(ctx *driver.Context, spec driver.RamdiskSpec) er
 	if _, err := (boots{c.s.agents, c.s.recorder.Record}).Mint(ctx, app.Boot{MachineID: m.ID, WorkflowID: workflow, Address: ours.String()}); err != nil {
 		return err
 	}
-	cd, call := bootCDs{c.s}, drivers.Options{Key: ctx.IdempotencyKey, TraceParent: ctx.TraceParent}
+	cd, call := bootCDs(c), drivers.Options{Key: ctx.IdempotencyKey, TraceParent: ctx.TraceParent}
 	address, err := cd.Address(ctx, m)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (c cdBoots) PrepareInstance(ctx *driver.Context, boot driver.InstanceBoot) 
 	if err != nil {
 		return err
 	}
-	return bootCDs{c.s}.Eject(ctx, m, drivers.Options{Key: ctx.IdempotencyKey, TraceParent: ctx.TraceParent})
+	return bootCDs(c).Eject(ctx, m, drivers.Options{Key: ctx.IdempotencyKey, TraceParent: ctx.TraceParent})
 }
 
 // CleanUp has nothing of its own to remove: a permission belongs to a machine and ends with its workflow, and so does the CD.

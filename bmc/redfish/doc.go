@@ -1,5 +1,5 @@
-// Package redfish drives machines through their BMCs' Redfish services: power, boot override, credentials, inspection and
-// the enrolment probe.
+// Package redfish drives machines through their BMCs' Redfish services: power, boot override, virtual media, credentials,
+// inspection and the enrolment probe.
 //
 // It stands on gofish's schema types, with its own layer below them for what real BMCs do: gofish drops a whole resource
 // when one member has the wrong JSON type, follows redirects and links wherever they lead, and reads bodies without a
