@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/site"
@@ -15,6 +16,8 @@ type Program struct {
 	Ramdisk string    // directory of a built ramdisk; "" for the one inside the binary
 	Flavour string    // of the one inside the binary; default "lab": virtual machines need few drivers
 	Output  io.Writer // what the appliance says at its start; may be nil
+	// Silence is how long nothing may be heard of a system before its machine is reset; 0: as the appliance has it.
+	Silence time.Duration
 	// Builtins are the plugins this executable can be; see site.Config. nil: the appliance has no driver ipmi.
 	Builtins map[string]host.Bundled
 }
@@ -32,7 +35,7 @@ func (p Program) Start(ctx context.Context, a Appliance) (Site, error) {
 	if p.Flavour == "" {
 		p.Flavour = "lab"
 	}
-	s, err := site.New(ctx, site.Config{File: f, Version: p.Version, Log: a.Log, Terminal: p.Output, Sockets: a.Network.Do, Flavour: p.Flavour, Builtins: p.Builtins})
+	s, err := site.New(ctx, site.Config{File: f, Version: p.Version, Log: a.Log, Terminal: p.Output, Sockets: a.Network.Do, Flavour: p.Flavour, Builtins: p.Builtins, Silence: p.Silence})
 	if err != nil {
 		return nil, err
 	}
