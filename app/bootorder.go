@@ -63,8 +63,12 @@ type BootView struct {
 	Entries []BootEntry `json:"entries"` // those in the order first, as they are tried
 	Order   []string    `json:"order"`   // ids; one that no entry has is dangling
 	Current string      `json:"current,omitempty"`
-	Next    string      `json:"next,omitempty"` // of the next boot only
+	Next    string      `json:"next,omitempty"`    // of the next boot only
+	Timeout *int        `json:"timeout,omitempty"` // seconds before the first is tried; BootWaits: for ever
 }
+
+// BootWaits is the timeout of firmware that waits for a person before it boots anything.
+const BootWaits = 0xffff
 
 // BootChange says who changed an order.
 type BootChange struct {

@@ -55,6 +55,9 @@ func (n *note) take(ctx context.Context, w *workflow.Workflow) error {
 	for _, p := range r.Partial {
 		b.Notes = append(b.Notes, Clip(p))
 	}
+	if w := r.Found.Timeout; w != nil && *w == app.BootWaits {
+		b.Notes = append(b.Notes, "its firmware waits for a person before it boots anything: set its boot timeout in the firmware's setup")
+	}
 	n.owned(&r)
 	if b.Firmware == app.FirmwareUEFI && facts.Failed != app.ReasonNVRAMUnavailable {
 		n.seen(&r)
@@ -115,7 +118,7 @@ func (n *note) changed(by string, what []string) {
 }
 
 func (n *note) view(v agentv1.BootView) app.BootView {
-	out := app.BootView{Time: n.now, During: n.during, Order: v.Order, Current: v.Current, Next: v.Next}
+	out := app.BootView{Time: n.now, During: n.during, Order: v.Order, Current: v.Current, Next: v.Next, Timeout: v.Timeout}
 	for _, e := range v.Entries {
 		out.Entries = append(out.Entries, app.BootEntry(e))
 	}

@@ -137,7 +137,7 @@ func machine() *nvram {
 		"Boot0006":    {1, 2, 3},
 		"BootOrder":   ids(5, 0, 1, 2, 3, 4),
 		"BootCurrent": ids(1),
-		"Timeout":     ids(0),
+		"Timeout":     ids(3),
 	}}
 	return n
 }
@@ -210,7 +210,7 @@ func TestReadsWhatFirmwareHolds(t *testing.T) {
 	if diff := cmp.Diff(want, r.Found.Entries); diff != "" {
 		t.Error(diff)
 	}
-	if r.Found.Current != "Boot0001" || r.Found.Next != "" || len(r.Found.Order) != 6 || r.Now != nil || r.Problem != nil || r.Firmware != "uefi" {
+	if r.Found.Current != "Boot0001" || r.Found.Next != "" || r.Found.Timeout == nil || *r.Found.Timeout != 3 || len(r.Found.Order) != 6 || r.Now != nil || r.Problem != nil || r.Firmware != "uefi" {
 		t.Errorf("%+v", r)
 	}
 	if diff := cmp.Diff([]agentv1.BootPartition{{Partition: "gpt:00112233-4455-6677-8899-aabbccddee01", Disk: agentv1.DiskTarget{Serial: "S1", Name: "vda", Bytes: 1 << 20, SectorSize: 512}}}, r.Partitions); diff != "" {

@@ -33,6 +33,7 @@ type state struct {
 	order   []uint16
 	current *uint16
 	next    *uint16
+	timeout *uint16
 }
 
 func variable(name string) efivarfs.VariableDescriptor {
@@ -79,7 +80,7 @@ func (v Variables) read() (*state, error) {
 			s.broken = append(s.broken, n)
 		}
 	}
-	for name, to := range map[string]**uint16{"BootCurrent": &s.current, "BootNext": &s.next} {
+	for name, to := range map[string]**uint16{"BootCurrent": &s.current, "BootNext": &s.next, "Timeout": &s.timeout} {
 		if n, err := v.numbers(name); err != nil {
 			return nil, err
 		} else if len(n) == 1 {
@@ -196,6 +197,10 @@ func (s *state) view() agentv1.BootView {
 	}
 	if s.next != nil {
 		v.Next = bootName(*s.next)
+	}
+	if s.timeout != nil {
+		seconds := int(*s.timeout)
+		v.Timeout = &seconds
 	}
 	return v
 }

@@ -32,6 +32,7 @@ type BootView struct {
 	Order   []string    `json:"order"`
 	Current string      `json:"current,omitempty"`
 	Next    string      `json:"next,omitempty"`
+	Timeout *int        `json:"timeout,omitempty"` // seconds before the first entry is tried; 65535: for ever; absent: firmware's default
 }
 
 // BootPartition is a partition that a disk has, as entries name it.
