@@ -51,6 +51,31 @@ func TestHostRestartsWhatCrashed(t *testing.T) {
 	}
 }
 
+// A plugin that comes back with other drivers is logged, and the drivers it was started for stay, and are served.
+func TestHostKeepsTheFirstDrivers(t *testing.T) {
+	c := inRole(t, "changing")
+	var log bytes.Buffer
+	c.Env = append(c.Env, "BCX_TEST_MARK="+filepath.Join(t.TempDir(), "mark"))
+	c.RestartDelay, c.Logger = time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+	h, d := startHost(t, c)
+	version := d.Version()
+	first := h.process()
+	ctx := driver.NewContext(withTimeout(t))
+	ctx.OnProgress = func(driver.Progress) { first.kill() }
+	if _, err := d.Invoke(ctx, call("acme-echo", "hang", "")); err == nil {
+		t.Fatal("the call outlived its plugin")
+	}
+	if _, err := d.Invoke(driver.NewContext(withTimeout(t)), call("power", "getPower", "")); err != nil || d.Version() != version {
+		t.Errorf("%s, it was %s: %v", d.Version(), version, err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "the first ones stay") {
+		t.Errorf("the log says %s", &log)
+	}
+}
+
 // process is the run of now.
 func (h *Host) process() *process {
 	h.mu.Lock()

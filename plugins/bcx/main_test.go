@@ -21,6 +21,16 @@ var roles = map[string]func(){
 		fmt.Println("Welcome to Acme!")
 		select {}
 	},
+	// changing describes another version of its driver in every run but the first, which leaves a file behind.
+	"changing": func() {
+		def := echoDefinition()
+		if _, err := os.Stat(os.Getenv("BCX_TEST_MARK")); err == nil {
+			def.Version = "9.9.9"
+		} else if err := os.WriteFile(os.Getenv("BCX_TEST_MARK"), nil, 0o600); err != nil {
+			panic(err)
+		}
+		Main(Options{PluginVersion: "test"}, def)
+	},
 	"endless line": func() { _, _ = io.Copy(os.Stdout, zeros{}) },
 	"version 2":    func() { fmt.Println("bcx|2|unix|/run/x|grpc|AAAA"); select {} },
 	"elsewhere": func() {
