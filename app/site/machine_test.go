@@ -48,6 +48,8 @@ type computer struct {
 	firmware app.Firmware
 	// stuck, when set before power-on, keeps its firmware from starting a CD.
 	stuck bool
+	// tester, when set, makes its commissioning tests in place of the simulated ones.
+	tester agent.Handler
 	// twin, when set, is the UUID of another machine with the same MAC address, which answers in its place.
 	twin string
 
@@ -266,6 +268,9 @@ func (c *computer) ramdisk(ctx context.Context, boot *agentv1.BootData) {
 // handlers are the default ones, counted, with this machine's identity and disk.
 func (c *computer) handlers() map[string]agent.Handler {
 	all := maps.Clone(agenttest.DefaultHandlers())
+	if c.tester != nil {
+		all[agentv1.KindTest] = c.tester
+	}
 	for kind, h := range all {
 		all[kind] = func(ctx context.Context, cmd agentv1.Command, p func(agentv1.ProgressReport)) (any, error) {
 			c.change(func() { c.runs[kind]++; c.keys = append(c.keys, cmd.Key) })
