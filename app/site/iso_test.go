@@ -5,15 +5,20 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/workflow"
+	"github.com/better-compute/bcd/store"
 	"github.com/better-compute/bcd/web/api"
 )
 
@@ -199,8 +204,33 @@ func TestBootISORefusals(t *testing.T) {
 	r.post(api.Lock, api.ReasonOptions{Reason: "holds the only copy"})
 	r.refused(api.BootISO, app.ISOSpec{Image: isoName}, app.Conflict, "machine-locked")
 	r.post(api.Unlock, struct{}{})
+	r.must(http.MethodPost, "/api/v1/machines", api.EnrollInput{Name: "bare", MACs: []app.MAC{"00:00:5e:00:53:77"}}, nil)
+	refusedAs(t, r.call(http.MethodPost, "/api/v1/machines/bare/boot-iso", app.ISOSpec{Image: isoName}, nil), app.Unsupported, "no-bmc")
+	r.stop()
+	turnOff(t, r.dir)
+	r.start("")
+	r.refused(api.BootISO, app.ISOSpec{Image: isoName, Via: app.ISOByNetwork}, app.Conflict, "no-subnet-on")
 	if got := c.seen(); got.Boots != "" || got.Offs != 0 {
 		t.Errorf("a refusal touched its power: %+v", got)
+	}
+}
+
+// turnOff turns off the subnet that putSubnet made, which the API leaves alone for what it is.
+func turnOff(t *testing.T, dir string) {
+	t.Helper()
+	syscall.ForkLock.RLock() // a process forked meanwhile would hold the store's lock until it became another program
+	defer syscall.ForkLock.RUnlock()
+	db, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "bcd.db"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := db.ListSubnets(t.Context())
+	for i := range all {
+		all[i].Mode = app.SubnetOff
+		err = errors.Join(err, db.PutSubnet(t.Context(), &all[i]))
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 
