@@ -168,25 +168,6 @@ func (a *API) inventory(c *Call, _ none) (*Inventory, error) {
 	return &Inventory{Taken: at, Inventory: inv}, err
 }
 
-// DriverProblem is something that does not hold of a machine's drivers.
-type DriverProblem struct {
-	Kind   string     `json:"kind,omitempty"`   // absent: of all its bindings
-	Driver string     `json:"driver,omitempty"` // that the site does not have now
-	Error  *app.Error `json:"error"`
-}
-
-func (a *API) driverProblems(c *Call, _ none) (List[DriverProblem], error) {
-	m, err := a.Machines.Machine(c, c.Path["id"])
-	out := List[DriverProblem]{Items: []DriverProblem{}}
-	if err != nil {
-		return out, err
-	}
-	for _, p := range a.Bindings.Of(m) {
-		out.Items = append(out.Items, DriverProblem{p.Kind, p.Driver, p.Error})
-	}
-	return out, nil
-}
-
 func (a *API) confirmMAC(c *Call, in ConfirmInput) (*app.Machine, error) {
 	mac, err := app.ParseMAC(string(in.MAC))
 	if err != nil {
