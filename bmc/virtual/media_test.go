@@ -235,33 +235,38 @@ func elTorito(code []byte) []byte {
 	return b
 }
 
-// TestQEMUBootsVirtualCD boots once from a CD that came over HTTP, has it ejected under the running guest, and then finds
-// the disk.
-func TestQEMUBootsVirtualCD(t *testing.T) {
+// TestQEMUBootsVirtualMedia boots once from an image that came over HTTP, as a CD and as a stick, has it ejected under the
+// running guest, and then finds the disk.
+func TestQEMUBootsVirtualMedia(t *testing.T) {
 	needQEMU(t)
-	web := serveImages(t, map[string][]byte{"/cd.iso": elTorito(bootCode("booted from cd"))})
-	dir := t.TempDir()
-	disk := filepath.Join(dir, "disk.raw")
-	write(t, disk, append(bootCode("booted from disk", thenPowerOff...), make([]byte, 1<<20)...))
-	cfg := config(t)
-	onLine, out := lines(t)
-	var log bytes.Buffer
-	cfg.Dir, cfg.OnLine, cfg.Hypervisor, cfg.Log = dir, onLine, nil, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	cfg.Disks = []Disk{{Path: disk}}
-	cfg.NICs = nil
-	m := start(t, cfg)
-	c := client(t, m)
-	c.want(t, 204, "POST", systemMedia+"/CD/Actions/"+insertAction, `{"Image":"`+web.URL+`/cd.iso"}`)
-	c.drive(t, systemMedia+"/CD", inserted)
-	c.patch(t, `{"Boot":{"BootSourceOverrideTarget":"Cd","BootSourceOverrideEnabled":"Once","BootSourceOverrideMode":"Legacy"}}`, 200)
-	c.reset(t, "On", 204)
-	until(t, out, "booted from cd")
-	c.want(t, 204, "POST", systemMedia+"/CD/Actions/"+ejectAction, "{}")
-	c.reset(t, "ForceRestart", 204)
-	until(t, out, "booted from disk")
-	waitPower(t, m, "Off")
-	m.Close()
-	if log.Len() > 0 {
-		t.Errorf("warnings: %s", log.String())
+	stick := append(bootCode("booted from medium"), make([]byte, 1<<20)...)
+	web := serveImages(t, map[string][]byte{"/Cd.iso": elTorito(bootCode("booted from medium")), "/Usb.iso": stick})
+	for target, drive := range map[Target]string{Cd: systemMedia + "/CD", Usb: systemMedia + "/USB"} {
+		t.Run(string(target), func(t *testing.T) {
+			dir := t.TempDir()
+			disk := filepath.Join(dir, "disk.raw")
+			write(t, disk, append(bootCode("booted from disk", thenPowerOff...), make([]byte, 1<<20)...))
+			cfg := config(t)
+			onLine, out := lines(t)
+			var log bytes.Buffer
+			cfg.Dir, cfg.OnLine, cfg.Hypervisor, cfg.Log = dir, onLine, nil, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+			cfg.Disks = []Disk{{Path: disk}}
+			cfg.NICs = nil
+			m := start(t, cfg)
+			c := client(t, m)
+			c.want(t, 204, "POST", drive+"/Actions/"+insertAction, `{"Image":"`+web.URL+`/`+string(target)+`.iso"}`)
+			c.drive(t, drive, inserted)
+			c.patch(t, `{"Boot":{"BootSourceOverrideTarget":"`+string(target)+`","BootSourceOverrideEnabled":"Once","BootSourceOverrideMode":"Legacy"}}`, 200)
+			c.reset(t, "On", 204)
+			until(t, out, "booted from medium")
+			c.want(t, 204, "POST", drive+"/Actions/"+ejectAction, "{}")
+			c.reset(t, "ForceRestart", 204)
+			until(t, out, "booted from disk")
+			waitPower(t, m, "Off")
+			m.Close()
+			if log.Len() > 0 {
+				t.Errorf("warnings: %s", log.String())
+			}
+		})
 	}
 }
