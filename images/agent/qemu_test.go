@@ -86,7 +86,7 @@ func TestGuest(t *testing.T) {
 	t.Logf("default entry: %+v", entry)
 	site.Send(site.Command("kexec", agentv1.KindKexecLoad, agentv1.Kexec{Disk: target, KernelArgs: "console=ttyS0 bcd.test=1"}))
 	decode(t, site.Result("kexec"), &entry)
-	if !strings.HasSuffix(entry.Cmdline, "console=ttyS0 bcd.test=1") || !strings.Contains(entry.Cmdline, "root=") || len(entry.Initrds) == 0 {
+	if !strings.HasSuffix(entry.Cmdline, "console=ttyS0 bcd.test=1") || !strings.Contains(entry.Cmdline, "root=") || len(entry.Initrds) == 0 || entry.Refused != nil {
 		t.Errorf("entry %+v", entry)
 	}
 	for line := range console {
@@ -133,8 +133,8 @@ func parts(t *testing.T) (dist, image string) {
 	return dist, found[0]
 }
 
-// initrd puts boot data, ramdisk, and over it the agent as it is now, into one file.
-func initrd(t *testing.T, dist string, data agentv1.BootData) string {
+// initrd puts boot data, ramdisk, and over it the agent as it is now, with more files, into one file.
+func initrd(t *testing.T, dist string, data agentv1.BootData, more ...cpio.Record) string {
 	t.Helper()
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "agent")
@@ -157,7 +157,7 @@ func initrd(t *testing.T, dist string, data agentv1.BootData) string {
 	}
 	var over bytes.Buffer
 	w := cpio.Newc.Writer(&over)
-	if err := cpio.WriteRecords(w, []cpio.Record{cpio.StaticFile("bbin/bcd-ramdisk", string(agent), 0o755)}); err != nil {
+	if err := cpio.WriteRecords(w, append([]cpio.Record{cpio.StaticFile("bbin/bcd-ramdisk", string(agent), 0o755)}, more...)); err != nil {
 		t.Fatal(err)
 	}
 	if err := cpio.WriteTrailer(w); err != nil {
@@ -175,8 +175,7 @@ func initrd(t *testing.T, dist string, data agentv1.BootData) string {
 // start boots the guest and gives the lines of its console. It ends with the test.
 func start(t *testing.T, dist, initrd, image string, spare []string) <-chan string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), guestTime)
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64",
+	return qemu(t,
 		"-cpu", "max", "-M", "q35", "-m", "1024", "-smp", "2", "-nographic", "-no-reboot", "-uuid", "11111111-2222-3333-4444-555555555555",
 		"-monitor", "none", "-serial", "stdio", "-kernel", filepath.Join(dist, ramdisk.KernelFile), "-initrd", initrd, "-append", "console=ttyS0",
 		"-netdev", "user,id=n0", "-device", "virtio-net-pci,netdev=n0,romfile=",
@@ -184,6 +183,13 @@ func start(t *testing.T, dist, initrd, image string, spare []string) <-chan stri
 		"-drive", "if=none,id=nv,format=raw,discard=unmap,file="+spare[0], "-device", "nvme,drive=nv,serial=NV1",
 		"-device", "virtio-scsi-pci", "-drive", "if=none,id=sc,format=raw,discard=unmap,file="+spare[1], "-device", "scsi-hd,drive=sc,serial=SC1",
 	)
+}
+
+// qemu runs a machine and gives the lines of its console, until it is off. It ends with the test.
+func qemu(t *testing.T, args ...string) <-chan string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), guestTime)
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
