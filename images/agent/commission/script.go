@@ -41,7 +41,7 @@ func (t *Tester) script(ctx context.Context, r *run) error {
 	})
 	err = t.shell(ctx, path, stdout, stderr)
 	stop()
-	r.log.line("%s\n--- standard error\n%s", stdout, stderr)
+	r.log.line("%s", said(stdout.String(), stderr.String()))
 	r.did()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,6 +50,15 @@ func (t *Tester) script(ctx context.Context, r *run) error {
 		r.accept(v)
 	}
 	return nil
+}
+
+// said is what a script wrote: its standard error stands under a heading, and there is none when there was no such output.
+func said(stdout, stderr string) string {
+	stdout, stderr = strings.TrimSpace(stdout), strings.TrimSpace(stderr)
+	if stderr == "" {
+		return stdout
+	}
+	return stdout + "\n--- standard error\n" + stderr
 }
 
 func (t *Tester) scriptFile(text string) (string, error) {

@@ -69,6 +69,21 @@ func TestScriptsOutputIsBounded(t *testing.T) {
 	}
 }
 
+// What a script writes to its standard error stands under a heading; when that is nothing, no heading stands either.
+func TestScriptsStandardErrorHasAHeading(t *testing.T) {
+	inNamespace(t)
+	for script, want := range map[string]string{
+		"echo fine":                   "fine\n",
+		"echo fine; echo >&2":         "fine\n",
+		"echo fine; echo strange >&2": "fine\n--- standard error\nstrange\n",
+		"echo strange >&2":            "--- standard error\nstrange\n",
+	} {
+		if r := ask(t, Config{Shell: []string{"/bin/sh"}}, agentv1.Test{Test: "script", Script: script}); !strings.HasSuffix(r.Log, want) || strings.Contains(r.Log, "standard error") != strings.Contains(want, "standard error") {
+			t.Errorf("%s: the log says %q, want %q", script, r.Log, want)
+		}
+	}
+}
+
 // A script that takes too long is killed, and nothing of it stays.
 func TestScriptRunsOutOfTime(t *testing.T) {
 	inNamespace(t)
