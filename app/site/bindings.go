@@ -227,6 +227,15 @@ func (s *Site) unsettled(ctx context.Context, out []health.Warning) ([]health.Wa
 	return out, nil
 }
 
+// rotationUnsettled reports that two passwords are kept for a machine's BMC.
+func (s *Site) rotationUnsettled(ctx context.Context, machineID string) (bool, error) {
+	_, err := s.vault.Get(ctx, rotate.Pending(machineID))
+	if app.CodeOf(err) == app.NotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // advertised keeps the labels of the drivers that a machine's ramdisk carries.
 func (s *Site) advertised(ctx context.Context, machineID string, labels map[string]string) {
 	_, err := s.db.UpdateMachine(ctx, machineID, func(m *app.Machine) error {

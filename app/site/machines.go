@@ -130,7 +130,7 @@ func (s *Site) wireMachines(context.Context) error {
 				}
 				return s.registry.Probe(ctx, in)
 			},
-			Ref: secret.Ref, Open: s.login,
+			Ref: secret.Ref, Open: s.login, Unsettled: s.rotationUnsettled,
 			Left: func(was *app.Machine) { s.redfish.Forget(was.BMC.Address) },
 		}),
 		commission: commission.New(s.ports),

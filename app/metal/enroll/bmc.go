@@ -47,8 +47,10 @@ func (v *Verbs) ChangeBMC(ctx context.Context, machineID string, in BMCChange) (
 	if m.BMC == nil {
 		return nil, card, app.Errorf(app.Conflict, "no-bmc", "%s was enrolled without a BMC", m.Name).Do("delete it, and enroll it with its BMC")
 	}
-	if err := free(m); err != nil && !in.Test {
-		return nil, card, err
+	if !in.Test {
+		if err := v.changeable(ctx, m, in); err != nil {
+			return nil, card, err
+		}
 	}
 	to := in.to(*m.BMC)
 	asking, cancel := context.WithTimeout(ctx, probeTime)
@@ -71,6 +73,20 @@ func (v *Verbs) ChangeBMC(ctx context.Context, machineID string, in BMCChange) (
 	}
 	m, err = v.keep(ctx, m, next, in.Credentials)
 	return m, card, err
+}
+
+// changeable refuses a change of a machine that is busy, and a typed login while a rotation is unsettled: the login would take
+// the place of the old password, which may be the one that the BMC takes.
+func (v *Verbs) changeable(ctx context.Context, m *app.Machine, in BMCChange) error {
+	if err := free(m); err != nil || in.Credentials == nil {
+		return err
+	}
+	unsettled, err := v.cfg.Unsettled(ctx, m.ID)
+	if err != nil || !unsettled {
+		return err
+	}
+	return app.Errorf(app.Conflict, "credential-unsettled", "a rotation of the password of %s is not settled: the old and the new one are both kept, and a typed login would replace the old one", m.Name).
+		At("credentials").Do("rotate its credential again once the BMC answers; if it takes neither password, store its login as a secret, name that here, and rotate then")
 }
 
 func free(m *app.Machine) error {

@@ -77,6 +77,7 @@ func TestABMCThatIsNotChanged(t *testing.T) {
 		"a workflow runs": {func(t *testing.T, d *desk, m *app.Machine) {
 			d.update(t, m.ID, func(m *app.Machine) { m.WorkflowID = "wf-1" })
 		}, enroll.BMCChange{Address: "192.0.2.11"}, "machine-busy"},
+		"a rotation is unsettled": {func(_ *testing.T, d *desk, _ *app.Machine) { d.torn = true }, enroll.BMCChange{Address: "192.0.2.11"}, "credential-unsettled"},
 		"another's, and enrolled already": {func(t *testing.T, d *desk, _ *app.Machine) {
 			d.card.ProductUUID, d.card.Serial = "99999999-4455-6677-8899-aabbccddeeff", "S2"
 			if _, err := d.Enroll(t.Context(), input("node2")); err != nil {
@@ -105,6 +106,28 @@ func TestABMCThatIsNotChanged(t *testing.T) {
 				t.Errorf("secrets %s, they were %s; left %v", got, secrets, d.left)
 			}
 		})
+	}
+}
+
+// While a rotation is unsettled, a typed login may be tested, and a stored secret may take the old one's place: neither loses
+// a password that the BMC may take.
+func TestAnUnsettledRotationKeepsBothPasswords(t *testing.T) {
+	d, m := enrolled(t)
+	d.torn = true
+	_, _, err := d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{Credentials: newLogin})
+	if e, _ := app.AsError(err); e == nil || e.Code != app.Conflict || e.Field != "credentials" || e.WayOut == "" {
+		t.Errorf("got %v", err)
+	}
+	if len(d.tried) != 0 {
+		t.Errorf("the BMC was asked: %+v", d.tried)
+	}
+	if _, _, err := d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{Credentials: newLogin, Test: true}); err != nil {
+		t.Errorf("a test gave %v", err)
+	}
+	old := d.sealed["secret:bmc-"+m.ID]
+	got, _, err := d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{CredentialRef: "secret:by-hand"})
+	if err != nil || got.BMC.CredentialRef != "secret:by-hand" || d.sealed["secret:bmc-"+m.ID] != old {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

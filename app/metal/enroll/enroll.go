@@ -31,6 +31,9 @@ type Config struct {
 	// Ref is the reference to a sealed credential by its name, and Open the login that a machine is reached with.
 	Ref  func(name string) string
 	Open func(ctx context.Context, m *app.Machine) (Credentials, error)
+	// Unsettled reports that a rotation left both the old and the new password of a machine's BMC, so that which of them it
+	// takes is not known.
+	Unsettled func(ctx context.Context, machineID string) (bool, error)
 	// Left is told of a machine whose BMC is reached otherwise from now on, as it was.
 	Left func(was *app.Machine)
 	// Bind makes the machine's bindings and labels, in m, of the three layers, and validates them against the registry and

@@ -32,6 +32,7 @@ type desk struct {
 	tried  []app.BMC // with what login: see typed
 	typed  []*enroll.Credentials
 	left   []string // addresses of BMCs that are reached otherwise
+	torn   bool     // a rotation of the BMC's password is unsettled
 }
 
 func newDesk(t *testing.T) *desk {
@@ -64,7 +65,8 @@ func newDesk(t *testing.T) *desk {
 		Open: func(_ context.Context, m *app.Machine) (enroll.Credentials, error) {
 			return d.sealed[m.BMC.CredentialRef], nil
 		},
-		Left: func(was *app.Machine) { d.left = append(d.left, was.BMC.Address) },
+		Unsettled: func(context.Context, string) (bool, error) { return d.torn, nil },
+		Left:      func(was *app.Machine) { d.left = append(d.left, was.BMC.Address) },
 		Bind: func(_ context.Context, m *app.Machine, own map[string]app.Binding, force bool) error {
 			m.Drivers, d.forced = own, force
 			return d.bind
