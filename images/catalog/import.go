@@ -94,10 +94,15 @@ func (c *Catalog) fileSource(src *Source, path string) error {
 
 func openFile(path string) opener {
 	return func(context.Context, *meter) (io.ReadCloser, error) {
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
+		f, err := os.OpenFile(path, openFlags, 0)
+		if err != nil {
+			return nil, err
+		}
+		if info, err := f.Stat(); err == nil && info.IsDir() {
+			_ = f.Close() // it was only looked at
 			return openDirectory(path)
 		}
-		return os.Open(path)
+		return regular(f)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/images/flat"
@@ -96,6 +97,30 @@ func (*directory) Read([]byte) (int, error) { return 0, io.EOF }
 // Close closes the directory.
 func (d *directory) Close() error { return d.root.Close() }
 
+// Open implements fs.FS, for files alone.
+func (d *directory) Open(name string) (fs.File, error) {
+	f, err := d.root.OpenFile(name, openFlags, 0)
+	if err != nil {
+		return nil, err
+	}
+	return regular(f)
+}
+
+// openFlags do not wait for the other end of a pipe.
+const openFlags = os.O_RDONLY | unix.O_NONBLOCK
+
+// regular refuses what was opened and is no file: a pipe or a device may have no end.
+func regular(f *os.File) (*os.File, error) {
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = app.Invalid("path", "%q is not a regular file", f.Name()).Do("make a copy of the image that holds files alone")
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // openDirectory opens a layout. Symbolic links that lead out of it are not followed.
 func openDirectory(path string) (io.ReadCloser, error) {
 	root, err := os.OpenRoot(path)
@@ -125,7 +150,7 @@ func directorySource(src Source, path string) error {
 
 // takeDirectory imports an OCI image layout from a directory.
 func (c *Catalog) takeDirectory(ctx context.Context, i *app.Image, d *directory, src Source) (*app.Image, error) {
-	t, err := flat.OpenOCI(ctx, i.Name, d.root.FS())
+	t, err := flat.OpenOCI(ctx, i.Name, d)
 	if err != nil {
 		return nil, err
 	}

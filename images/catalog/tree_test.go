@@ -11,6 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/images/flat"
@@ -156,6 +159,45 @@ func TestOCIDirectory(t *testing.T) {
 	}
 	if _, err := b.ImportFile(t.Context(), Source{Name: "damaged"}, dir); reason(err) != "digest-mismatch" {
 		t.Errorf("a damaged layout: %v", err)
+	}
+}
+
+// TestNotAFile refuses what would keep an import waiting for ever, whether it was there from the start or came meanwhile.
+func TestNotAFile(t *testing.T) {
+	b := newBench(t, withLoaders)
+	for _, name := range []string{"index.json", "the layer", "the file itself"} {
+		dir := t.TempDir()
+		path, pipe := dir, filepath.Join(dir, name)
+		switch blobs := ociLayout(t, dir, pack(t, GZ, rootfs(t))); name {
+		case "the layer":
+			for blob, text := range blobs {
+				if bytes.HasPrefix(text, []byte("\x1f\x8b")) {
+					pipe = filepath.Join(dir, "blobs/sha256", blob)
+				}
+			}
+		case "the file itself":
+			path = pipe
+		}
+		_ = os.Remove(pipe)
+		if err := unix.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			i, run, err := b.begin(t.Context(), Source{Name: "web"})
+			if err == nil {
+				_, err = run(t.Context(), i, openFile(path))
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if app.CodeOf(err) != app.InvalidInput {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: the import waits for a writer", name)
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ const maxKept = 1 << 20
 // limits of the content of files, in bytes.
 type limits struct {
 	content int64 // as the files say they are long, before they are read
+	bytes   int64 // of all layers without their compression, as they are read
 	why     string
 }
 
@@ -48,7 +49,8 @@ type reader struct {
 	ctx      context.Context
 	limits   limits
 	content  int64
-	whiteout bool // whether entries may be whiteouts
+	bytes    int64 // of the layers before the one that is read
+	whiteout bool  // whether entries may be whiteouts
 }
 
 // layer reads one archive.
@@ -59,7 +61,8 @@ func (r *reader) layer(number int, l Layer) error {
 	}
 	defer in.Close()
 	clear(r.fresh)
-	counted := &counter{ctx: r.ctx, r: in}
+	counted := &counter{ctx: r.ctx, r: in, limit: max(1, r.limits.bytes-r.bytes)}
+	defer func() { r.bytes += counted.n }()
 	tr := tar.NewReader(counted)
 	for n := int64(0); ; n++ {
 		end := counted.n
@@ -93,6 +96,10 @@ func (r *reader) damaged(l Layer, err error) error {
 	if _, told := app.AsError(err); told || r.ctx.Err() != nil {
 		return err
 	}
+	if errors.Is(err, errEndless) {
+		return app.Errorf(app.TooLarge, "image-too-large", "the archives of image %s have more than %d bytes without their compression, far more than their files hold", r.image, r.limits.bytes).
+			Do("fetch or make it again: only a damaged archive, or one that means harm, is so")
+	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return app.Errorf(app.InvalidInput, "archive-truncated", "the archive%s of image %s ends before it is complete", l.named(), r.image).Do("fetch or make it again")
 	}
@@ -123,17 +130,23 @@ func (r *reader) finish(l Layer, in *counter, end int64) error {
 
 // counter counts bytes and ends with its context. It hides that its source can seek: an archive is always read whole.
 type counter struct {
-	ctx context.Context
-	r   io.Reader
-	n   int64
+	ctx   context.Context
+	r     io.Reader
+	n     int64
+	limit int64 // 0: none
 }
+
+// errEndless says that a layer has more bytes than its limit.
+var errEndless = errors.New("the archive has no end")
 
 func (c *counter) Read(b []byte) (int, error) {
 	if c.ctx.Err() != nil {
 		return 0, context.Cause(c.ctx)
 	}
 	n, err := c.r.Read(b)
-	c.n += int64(n)
+	if c.n += int64(n); c.limit > 0 && c.n > c.limit {
+		return 0, errEndless
+	}
 	return n, err
 }
 

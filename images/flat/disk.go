@@ -23,6 +23,7 @@ const madeAt = 1_577_836_800
 const (
 	contentFloor = 8 << 30
 	contentRatio = 200
+	archiveRoom  = 4 << 30 // bytes of archives beside the content: headers and padding of maxEntries files, and entries that layers hide
 )
 
 // Config of a Disk. All fields but Free are required.
@@ -60,7 +61,8 @@ func New(ctx context.Context, cfg Config) (*Disk, error) {
 	if cfg.Free == 0 {
 		cfg.Free = DefaultFree
 	}
-	r := reader{tree: newTree(cfg.Image, madeAt), ctx: ctx, whiteout: cfg.Whiteouts, limits: limits{min(max(contentFloor, contentRatio*cfg.Delivered), cfg.MaxDisk), "far more than was delivered"}}
+	content := min(max(contentFloor, contentRatio*cfg.Delivered), cfg.MaxDisk)
+	r := reader{tree: newTree(cfg.Image, madeAt), ctx: ctx, whiteout: cfg.Whiteouts, limits: limits{content, content + archiveRoom, "far more than was delivered"}}
 	if r.limits.content == cfg.MaxDisk {
 		r.limits.why = "the limit of a disk"
 	}

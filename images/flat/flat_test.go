@@ -153,7 +153,7 @@ func TestKernels(t *testing.T) {
 		"one without":       {[]file{reg("boot/vmlinuz-6.9.0", "k"), reg("boot/initrd.img-6.9.0", "i"), reg("boot/vmlinuz-6.10.0", "k")}, kernel{"/boot/vmlinuz-6.9.0", "/boot/initrd.img-6.9.0", "6.9.0"}},
 		"a hostile version": {[]file{reg("boot/vmlinuz-6.9.0", "k"), reg("boot/initrd.img-6.9.0", "i"), reg("boot/vmlinuz-9'\n}evil", "k"), reg("boot/initrd.img-9'\n}evil", "i")}, kernel{"/boot/vmlinuz-6.9.0", "/boot/initrd.img-6.9.0", "6.9.0"}},
 	} {
-		r := reader{tree: newTree("web", madeAt), ctx: t.Context(), limits: limits{1 << 30, ""}}
+		r := reader{tree: newTree("web", madeAt), ctx: t.Context(), limits: limits{1 << 30, 1 << 30, ""}}
 		b := pack(t, append(base, tc.files...))
 		if err := r.layer(0, Layer{Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }}); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -289,6 +289,41 @@ func TestBombs(t *testing.T) {
 	many.entries = maxEntries
 	if err := many.put("./one-more", &(*newTree("", 0).root)); err == nil || reason(t, err) != "too-many-files" {
 		t.Errorf("too many files: %v", err)
+	}
+}
+
+// again gives the same bytes for ever.
+type again struct {
+	b  []byte
+	at int
+}
+
+func (a *again) Read(p []byte) (int, error) {
+	n := copy(p, a.b[a.at:])
+	a.at = (a.at + n) % len(a.b)
+	return n, nil
+}
+
+// TestEndless ends layers that a few delivered bytes make endless, though no file in them is large.
+func TestEndless(t *testing.T) {
+	global := pack(t, []file{{tar.Header{Name: "g", Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "x"}}, ""}})
+	whole := pack(t, system())
+	for name, layers := range map[string][]io.Reader{
+		"zeros after the end":        {io.MultiReader(bytes.NewReader(whole), &again{b: make([]byte, 512)})},
+		"entries that say nothing":   {&again{b: global[:len(global)-1024]}},
+		"the same, after much":       {bytes.NewReader(slices.Concat(whole, make([]byte, 1<<20-len(whole)))), io.MultiReader(bytes.NewReader(whole), &again{b: make([]byte, 512)})},
+		"whiteouts of what is there": {&again{b: pack(t, []file{reg("etc/.wh.x", "")})[:512]}},
+	} {
+		r := reader{tree: newTree("web", 0), ctx: t.Context(), whiteout: true, limits: limits{content: 1 << 20, bytes: 1 << 20}}
+		var err error
+		for n, l := range layers {
+			if err = r.layer(n, Layer{Open: func() (io.ReadCloser, error) { return io.NopCloser(io.LimitReader(l, 64<<20)), nil }}); err != nil {
+				break
+			}
+		}
+		if err == nil || reason(t, err) != "image-too-large" || r.bytes > 2<<20 {
+			t.Errorf("%s: %d bytes were read: %v", name, r.bytes, err)
+		}
 	}
 }
 
