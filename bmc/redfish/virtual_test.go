@@ -14,8 +14,9 @@ import (
 	"github.com/better-compute/bcd/plugins/driver"
 )
 
-// scaled runs a pause a thousand times as fast, and at least for a millisecond: the other side runs on real time.
-func scaled(ctx context.Context, d time.Duration) error { return sleep(ctx, d/1000+time.Millisecond) }
+// scaled runs a pause a hundred times as fast, and at least for a millisecond: the other side runs on real time, and fetches
+// an image while a drive is read 45 times.
+func scaled(ctx context.Context, d time.Duration) error { return sleep(ctx, d/100+time.Millisecond) }
 
 // The lab's virtual BMC and this driver were written apart; the conformance suite holds them together.
 func TestConformanceOfVirtualBMC(t *testing.T) {

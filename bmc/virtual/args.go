@@ -22,10 +22,10 @@ const (
 	serialFD = 4
 )
 
-// processor is x86-64-v2, which the distributions of today need, and no more: wider vector instructions are there to be
+// Processor is the model that every guest is given. It is x86-64-v2, which the distributions of today need, and no more: wider vector instructions are there to be
 // fast and are slow when emulated (BLAKE3 of Go: 12 MB/s with AVX2, 50 MB/s without), and a guest that finds AES or SVM
 // loads and tests modules for them on each boot. RDRAND, because a guest without entropy hangs in getrandom for ever.
-const processor = "qemu64,-svm,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+rdtscp"
+const Processor = "qemu64,-svm,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+rdtscp"
 
 // arguments is QEMU's command line for one power-on.
 func arguments(cfg Config, boot Boot, vars string) []string {
@@ -34,7 +34,7 @@ func arguments(cfg Config, boot Boot, vars string) []string {
 		"-nodefaults", "-no-user-config", "-display", "none", "-vga", "none",
 		// Without graphics SeaBIOS and option ROMs print on the serial port.
 		"-machine", "q35,graphics=off",
-		"-accel", "tcg,thread=multi", "-cpu", processor,
+		"-accel", "tcg,thread=multi", "-cpu", Processor,
 		"-m", strconv.Itoa(cfg.MemoryMiB), "-smp", strconv.Itoa(cfg.CPUs),
 		"-uuid", string(cfg.UUID),
 		"-smbios", "type=1," + pairs("manufacturer", cfg.Vendor, "product", cfg.Model, "serial", cfg.Serial),

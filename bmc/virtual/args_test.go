@@ -25,7 +25,7 @@ func TestArguments(t *testing.T) {
 			"nvme,drive=disk0,bootindex=1,serial=S1", "ide-hd,bus=ide.0,drive=disk1,bootindex=2", "ide-hd,bus=ide.1,drive=disk2,bootindex=3", "scsi-hd,bus=scsi0.0,drive=disk3,bootindex=4",
 			"virtio-net-pci,netdev=net0,mac=00:00:5e:00:53:01,bootindex=5", "e1000e,netdev=net1,mac=00:00:5e:00:53:02,bootindex=6",
 			"tap,id=net0,ifname=tap0,script=no,downscript=no", "user,id=net1", "file=/d/a,,b.raw", "format=qcow2,cache=writeback,discard=unmap,file=blkdebug:/d/faults:/d/e.qcow2",
-			"manufacturer=A,, Inc.", "reboot=shutdown", "-cpu " + processor,
+			"manufacturer=A,, Inc.", "reboot=shutdown", "-cpu " + Processor,
 		}, []string{"pflash", "romfile="}},
 		{"network first, UEFI", Boot{Firmware: "uefi", Target: Pxe}, []string{
 			"mac=00:00:5e:00:53:01,bootindex=1,romfile=", "mac=00:00:5e:00:53:02,bootindex=2", "nvme,drive=disk0,bootindex=3", "if=pflash,format=raw,unit=1,file=/vars,,1.fd",

@@ -104,7 +104,7 @@ func TestConsoleSocket(t *testing.T) {
 		if _, err := conn.Write([]byte("k")); err != nil {
 			t.Fatal(err)
 		}
-		_ = guest.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = guest.SetReadDeadline(time.Now().Add(patience))
 		if _, err := io.ReadFull(guest, make([]byte, 1)); err != nil {
 			t.Fatalf("a key was lost: %v", err)
 		}
@@ -114,7 +114,7 @@ func TestConsoleSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer more.Close()
-	_ = more.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = more.SetReadDeadline(time.Now().Add(patience))
 	if _, err := more.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("one terminal too many: %v", err)
 	}

@@ -40,7 +40,7 @@ func serveImages(t *testing.T, content map[string][]byte) *images {
 // drive reads a drive until want says it is as expected.
 func (c *bmcClient) drive(t *testing.T, path string, want func(d map[string]any) bool) map[string]any {
 	t.Helper()
-	limit := time.Now().Add(time.Minute)
+	limit := time.Now().Add(patience)
 	for {
 		d := c.want(t, 200, "GET", path, "")
 		if want(d) {

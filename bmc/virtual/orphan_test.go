@@ -48,7 +48,7 @@ func TestQEMUDiesWithItsProgram(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for tick := time.NewTicker(10 * time.Millisecond); len(orphans(t)) > 0; {
 		select {

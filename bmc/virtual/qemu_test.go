@@ -63,11 +63,14 @@ func lines(t *testing.T) (func(Line), <-chan string) {
 	}, ch
 }
 
+// patience bounds waits for what must come: a loaded machine is slow, and only a test that fails waits so long.
+const patience = 3 * time.Minute
+
 // until reads console lines up to one that matches.
 func until(t *testing.T, ch <-chan string, want string) {
 	t.Helper()
 	re := regexp.MustCompile(want)
-	limit := time.After(time.Minute)
+	limit := time.After(patience)
 	var seen []string
 	for {
 		select {
@@ -129,7 +132,7 @@ func TestQEMUForceOffAndSocket(t *testing.T) {
 	defer conn.Close()
 	c.reset(t, "ForceOn", 204)
 	until(t, out, "hello from sector 0")
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	if n, err := conn.Read(make([]byte, 1)); n != 1 {
 		t.Errorf("nothing on the console socket: %v", err)
 	}
@@ -191,7 +194,7 @@ func write(t *testing.T, path string, b []byte) {
 // waitPower polls as a Redfish client does, with a bound on time, not on count.
 func waitPower(t *testing.T, m *Machine, want string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

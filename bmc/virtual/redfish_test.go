@@ -65,7 +65,7 @@ func client(t *testing.T, m *Machine) *bmcClient {
 		},
 	}}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &bmcClient{http: &http.Client{Transport: tr, Timeout: 10 * time.Second}, url: m.URL(), user: m.cfg.Username, password: m.cfg.Password}
+	return &bmcClient{http: &http.Client{Transport: tr, Timeout: patience}, url: m.URL(), user: m.cfg.Username, password: m.cfg.Password}
 }
 
 // do sends a request; header is "Name: value" lines.
