@@ -25,7 +25,7 @@ func FuzzArchive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, whiteouts bool) {
 		layer := Layer{Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }}
 		cfg := Config{Image: "web", Seed: []byte("x"), Free: 1}
-		r := reader{tree: newTree("web", 0), ctx: t.Context(), whiteout: whiteouts, limits: limits{1 << 30, 1 << 30, "more than a test has time for"}}
+		r := reader{tree: newTree("web", 0), ctx: t.Context(), whiteout: whiteouts, limits: limits{1 << 24, 1 << 24, "more than a test has time for"}}
 		err := errors.Join(r.layer(0, layer), r.layer(1, layer))
 		if err == nil {
 			_, err = r.system(derive(cfg.Seed))
