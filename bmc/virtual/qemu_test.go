@@ -64,7 +64,7 @@ func lines(t *testing.T) (func(Line), <-chan string) {
 }
 
 // patience bounds waits for what must come: a loaded machine is slow, and only a test that fails waits so long.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // until reads console lines up to one that matches.
 func until(t *testing.T, ch <-chan string, want string) {

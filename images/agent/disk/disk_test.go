@@ -501,7 +501,7 @@ func TestCancel(t *testing.T) {
 	go func() { <-reached; cancel(cause) }()
 	begin := time.Now()
 	_, err := r.Write(ctx, s.order(d), quiet)
-	if !errors.Is(err, cause) || time.Since(begin) > 5*time.Second {
+	if !errors.Is(err, cause) || time.Since(begin) > time.Minute {
 		t.Errorf("got %v after %v", err, time.Since(begin))
 	}
 }
