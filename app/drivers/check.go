@@ -18,7 +18,7 @@ func (r *Registry) Check(m *app.Machine, operations ...string) error {
 		kind, name, _ := strings.Cut(op, ".")
 		id := boundDriver(m, kind)
 		if id == "" {
-			return unsupported(op, "%s has no driver for %s", m.Name, kind).Do("enroll its BMC, or bind a driver for %s", kind)
+			return unsupported(op, "%s has no driver for %s", m.Name, kind).Do("give it a BMC with bcd machine set-bmc, or bind a driver for %s", kind)
 		}
 		if serves, known := r.serves(id, kind, name); known && !serves {
 			return unsupported(op, "the driver %q of %s does not serve %s", id, m.Name, op).

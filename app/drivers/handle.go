@@ -85,7 +85,7 @@ func (h *Handle) binding(kind string) (app.Binding, error) {
 	}
 	b, ok := h.m.Drivers[kind]
 	if !ok {
-		return b, unsupported(kind, "%s has no driver for %s", h.m.Name, kind).Do("enroll its BMC, or bind a driver for %s", kind)
+		return b, unsupported(kind, "%s has no driver for %s", h.m.Name, kind).Do("give it a BMC with bcd machine set-bmc, or bind a driver for %s", kind)
 	}
 	return b, nil
 }

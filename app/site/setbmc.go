@@ -11,7 +11,7 @@ import (
 
 // SetBMC changes how a machine's BMC is reached, after it was seen to answer so.
 func (s *service) SetBMC(ctx context.Context, actor, machineID string, in api.BMCChange) (*api.BMCChanged, error) {
-	change := enroll.BMCChange{Address: in.Address, Pin: in.AcceptPin, CredentialRef: in.CredentialsRef, Options: in.Options, Another: in.Another, Test: in.Test}
+	change := enroll.BMCChange{Driver: in.Driver, Address: in.Address, Pin: in.AcceptPin, CredentialRef: in.CredentialsRef, Options: in.Options, Another: in.Another, Test: in.Test}
 	if c := in.Credentials; c != nil {
 		change.Credentials = &enroll.Credentials{Username: c.Username, Password: c.Password}
 	}
@@ -19,11 +19,15 @@ func (s *service) SetBMC(ctx context.Context, actor, machineID string, in api.BM
 	if err != nil {
 		return nil, err
 	}
+	before := app.BMC{} // of a machine that has none
+	if was.BMC != nil {
+		before = *was.BMC
+	}
 	m, card, err := s.enroll.ChangeBMC(ctx, was.ID, change)
 	if e, ok := app.AsError(err); ok && in.Test {
 		out := &api.BMCChanged{Card: &api.Card{Error: e}}
 		if e.Reason == "another-machine" {
-			if out.Card, err = describe(card, was.BMC.SPKI); err == nil {
+			if out.Card, err = describe(card, before.SPKI); err == nil {
 				out.Card.OK, out.Card.Error = false, e
 			}
 			return out, err
@@ -33,13 +37,17 @@ func (s *service) SetBMC(ctx context.Context, actor, machineID string, in api.BM
 	if err != nil {
 		return nil, err
 	}
-	said, err := describe(card, was.BMC.SPKI)
+	said, err := describe(card, before.SPKI)
 	if err != nil {
 		return nil, err
 	}
 	out := &api.BMCChanged{Card: said}
 	if !in.Test {
 		out.Machine = m
+		if was.BMC == nil {
+			s.say(actor, "machine.bmc", m, "%s was given a BMC: %s at %s", m.Name, m.BMC.Driver, m.BMC.Address)
+			return out, nil
+		}
 		s.say(actor, "machine.bmc", m, "the BMC of %s is reached otherwise: %s", m.Name, strings.Join(differences(was.BMC, m.BMC, in.Credentials != nil), "; "))
 	}
 	return out, nil
@@ -52,6 +60,7 @@ func differences(was, now *app.BMC, login bool) (out []string) {
 			out = append(out, what+" "+b+" instead of "+a)
 		}
 	}
+	note("driver", was.Driver, now.Driver)
 	note("address", was.Address, now.Address)
 	note("pinned key", was.SPKI, now.SPKI)
 	note("login from", was.CredentialRef, now.CredentialRef)

@@ -1,13 +1,16 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
+	"strings"
 
 	"github.com/better-compute/bcd/app"
 )
 
 // BMCChange says how a machine's BMC is reached from now on.
 type BMCChange struct {
+	Driver         string          `json:"driver,omitempty" doc:"driver of the BMC: redfish, ipmi, or one of a plugin; a machine without a BMC is given one by driver, address and login"`
 	Address        string          `json:"address,omitempty" doc:"host name, IP address or https URL of the BMC; absent: as it is"`
 	AcceptPin      string          `json:"acceptPin,omitempty" doc:"SHA-256 of the TLS key to accept from now on, 64 hex digits; absent: the pinned one"`
 	CredentialsRef string          `json:"credentialsRef,omitempty" doc:"stored secret that holds the login"`
@@ -25,10 +28,11 @@ type BMCChanged struct {
 
 // normalize checks the form of a change.
 func (in *BMCChange) normalize() error {
-	if in.Address == "" && in.AcceptPin == "" && in.CredentialsRef == "" && in.Credentials == nil && in.Options == nil && !in.Test {
-		return app.Invalid("address", "nothing is to be changed").Do("give another address, key, login or options")
+	in.Driver = strings.TrimSpace(in.Driver)
+	if in.Driver == "" && in.Address == "" && in.AcceptPin == "" && in.CredentialsRef == "" && in.Credentials == nil && in.Options == nil && !in.Test {
+		return app.Invalid("address", "nothing is to be changed").Do("give another driver, address, key, login or options")
 	}
-	b := BMCInput{Driver: "as-it-is", Address: in.Address, CredentialsRef: in.CredentialsRef, Credentials: in.Credentials, SPKI: in.AcceptPin, Options: in.Options}
+	b := BMCInput{Driver: cmp.Or(in.Driver, "as-it-is"), Address: in.Address, CredentialsRef: in.CredentialsRef, Credentials: in.Credentials, SPKI: in.AcceptPin, Options: in.Options}
 	if b.Address == "" {
 		b.Address = "as-it-is"
 	}

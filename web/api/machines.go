@@ -67,7 +67,7 @@ func (a *API) machineRoutes() []Route {
 		on(Route{ID: "machines.inventory", Method: "GET", Path: "/api/v1/machines/{id}/inventory", Permission: read,
 			Summary: "Show what the agent found on a machine.", CLI: CLI{"machine", "inventory"}}, a.inventory),
 		on(Route{ID: "machines.set-bmc", Method: "PUT", Path: "/api/v1/machines/{id}/bmc", Permission: write,
-			Summary: "Change address, TLS key, login or options of a machine's BMC, once it was seen to answer so.", CLI: CLI{"machine", "set-bmc"}}, a.setBMC),
+			Summary: "Change driver, address, TLS key, login or options of a machine's BMC, or give it one, once it was seen to answer so.", CLI: CLI{"machine", "set-bmc"}}, a.setBMC),
 		on(Route{ID: "machines.driver-problems", Method: "GET", Path: "/api/v1/machines/{id}/driver-problems", Permission: read,
 			Summary: "List what is wrong with a machine's drivers: bindings that do not resolve, drivers that the site does not have now, checks that failed.",
 			CLI:     CLI{"machine", "driver-problems"}}, a.driverProblems),

@@ -14,7 +14,7 @@ func bmcPages() []Page {
 	return []Page{get("/machines/{id}/bmc", func(_ *Console, q *request) error { return q.bmcPage(nil) }), post("/machines/{id}/bmc", setBMC)}
 }
 
-// bmcPage shows the form that changes how a machine's BMC is reached, with what it said when it was tested.
+// bmcPage shows the form that changes how a machine's BMC is reached or gives it its first one, with what it said when it was tested.
 func (q *request) bmcPage(card *api.Card) error {
 	if err := q.Who.Need(app.PermMachinesWrite); err != nil {
 		return err
@@ -23,17 +23,21 @@ func (q *request) bmcPage(card *api.Card) error {
 	if err != nil {
 		return err
 	}
-	if m.BMC == nil {
-		return app.Missing("BMC", m.Name)
+	drivers, err := ask[api.DriverList](q, "drivers.list", nil)
+	if err != nil {
+		return err
 	}
-	return q.show("BMC of "+m.Name, "/machines", func(p views.Page) templ.Component { return views.BMC(p, *m, card) })
+	return q.show("BMC of "+m.Name, "/machines", func(p views.Page) templ.Component { return views.BMC(p, *m, drivers.Items, card) })
 }
 
 // setBMC tests or saves the form. A typed password is typed again: it is not sent back to the browser.
 func setBMC(_ *Console, q *request) error {
 	f := q.form
-	in := api.BMCChange{Address: strings.TrimSpace(f.Get("address")), AcceptPin: strings.TrimSpace(f.Get("acceptPin")), CredentialsRef: strings.TrimSpace(f.Get("credentialsRef")),
+	in := api.BMCChange{Driver: f.Get("driver"), Address: strings.TrimSpace(f.Get("address")), AcceptPin: strings.TrimSpace(f.Get("acceptPin")), CredentialsRef: strings.TrimSpace(f.Get("credentialsRef")),
 		Another: f.Get("anotherMachine") != "", Test: f.Get("do") == "test"}
+	if o := strings.TrimSpace(f.Get("driverOptions")); o != "" {
+		in.Options = []byte(o)
+	}
 	if f.Get("username") != "" || f.Get("password") != "" {
 		in.Credentials = &api.Credentials{Username: f.Get("username"), Password: f.Get("password")}
 	}

@@ -158,7 +158,7 @@ func (v *Verbs) image(ctx context.Context, m *app.Machine, name string) (*app.Im
 // way chooses how the image reaches the machine, and refuses before anything happens what cannot be done.
 func (v *Verbs) way(ctx context.Context, m *app.Machine, asked app.ISOVia) (app.ISOVia, error) {
 	if m.BMC == nil && m.Drivers["power"].Driver == "" {
-		return "", app.Errorf(app.Unsupported, "no-bmc", "%s has no BMC, so nothing can power it on from here", m.Name).Do("enroll it with one")
+		return "", app.Errorf(app.Unsupported, "no-bmc", "%s has no BMC, so nothing can power it on from here", m.Name).Do("give it one with bcd machine set-bmc")
 	}
 	if asked != app.ISOByNetwork {
 		err := v.hasMedia(ctx, m)

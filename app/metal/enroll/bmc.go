@@ -1,10 +1,12 @@
 package enroll
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/drivers"
@@ -12,8 +14,10 @@ import (
 	"github.com/better-compute/bcd/plugins/driver"
 )
 
-// BMCChange says how a machine's BMC is reached from now on. What is empty stays as it is.
+// BMCChange says how a machine's BMC is reached from now on. What is empty stays as it is; a machine that was enrolled without
+// a BMC is given one by its driver, address and login.
 type BMCChange struct {
+	Driver        string // of another driver, the options of the one before do not stay
 	Address       string
 	Pin           string       // SHA-256 of the TLS key that is accepted, hex
 	Credentials   *Credentials // typed
@@ -23,8 +27,16 @@ type BMCChange struct {
 	Test          bool // ask the BMC, and change nothing
 }
 
-// to is the BMC as it is reached then.
-func (c BMCChange) to(now app.BMC) app.BMC {
+// to is the BMC as it is reached then; now is nil for a machine that has none yet.
+func (c BMCChange) to(was *app.BMC) (now app.BMC, err error) {
+	if was != nil {
+		now = *was
+	} else if err := c.whole(); err != nil {
+		return now, err
+	}
+	if c.Driver != "" && c.Driver != now.Driver {
+		now.Driver, now.Options = c.Driver, nil
+	}
 	for _, f := range []struct{ to, from *string }{{&now.Address, &c.Address}, {&now.SPKI, &c.Pin}, {&now.CredentialRef, &c.CredentialRef}} {
 		if *f.from != "" {
 			*f.to = *f.from
@@ -33,7 +45,23 @@ func (c BMCChange) to(now app.BMC) app.BMC {
 	if c.Options != nil {
 		now.Options = c.Options
 	}
-	return now
+	return now, nil
+}
+
+// whole refuses what does not say everything that a first BMC needs.
+func (c BMCChange) whole() error {
+	refuse := func(field, what string) error {
+		return app.Errorf(app.InvalidInput, "no-bmc", "the machine has no BMC yet, and %s is missing", what).At(field).Do("give driver, address and login of its BMC")
+	}
+	switch {
+	case c.Driver == "":
+		return refuse("driver", "the driver")
+	case c.Address == "":
+		return refuse("address", "the address")
+	case c.Credentials == nil && c.CredentialRef == "":
+		return refuse("credentials", "the login")
+	}
+	return nil
 }
 
 // ChangeBMC asks a BMC who it is, by the login and the key it is to be reached with, and then keeps those. A key other than the
@@ -44,15 +72,15 @@ func (v *Verbs) ChangeBMC(ctx context.Context, machineID string, in BMCChange) (
 	if err != nil {
 		return nil, card, err
 	}
-	if m.BMC == nil {
-		return nil, card, app.Errorf(app.Conflict, "no-bmc", "%s was enrolled without a BMC", m.Name).Do("delete it, and enroll it with its BMC")
-	}
 	if !in.Test {
 		if err := v.changeable(ctx, m, in); err != nil {
 			return nil, card, err
 		}
 	}
-	to := in.to(*m.BMC)
+	to, err := in.to(m.BMC)
+	if err != nil {
+		return nil, card, err
+	}
 	asking, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	if card, err = v.cfg.Try(asking, to, in.Credentials); err != nil {
@@ -96,10 +124,15 @@ func free(m *app.Machine) error {
 	return app.Errorf(app.Conflict, "machine-busy", "%s is busy: its BMC cannot be changed now", m.Name).Do("wait for its workflow to end, or abort it")
 }
 
+// identity is what a BMC says which machine it is of. A malformed UUID identifies nothing.
+func identity(card driver.Card) (u app.UUID, serial string) {
+	u, _ = app.ParseUUID(card.ProductUUID)
+	return u, app.CleanSerial(metal.Clip(card.Serial))
+}
+
 // sameMachine refuses a BMC that says it is of another machine. One that says nothing is believed.
 func sameMachine(m *app.Machine, card driver.Card) error {
-	u, _ := app.ParseUUID(card.ProductUUID) // a malformed UUID identifies nothing
-	serial := app.CleanSerial(metal.Clip(card.Serial))
+	u, serial := identity(card)
 	switch {
 	case u != "" && m.UUID != "" && !m.UUID.Same(u):
 		return anotherMachine("UUID", string(u), m.Name, string(m.UUID))
@@ -124,14 +157,17 @@ func (v *Verbs) changed(ctx context.Context, m *app.Machine, to app.BMC, card dr
 	}
 	next.Card = raw
 	next.Power, next.PowerReason, next.PowerSeen = app.Power(card.Power.Power), card.Power.Reason, v.p.Now().UTC()
-	if sameMachine(m, card) == nil {
+	if m.BMC == nil {
+		if err := v.introduce(ctx, &next, card); err != nil {
+			return nil, err
+		}
+	}
+	u, serial := identity(card)
+	if sameMachine(m, card) != nil {
+		next.UUID, next.Serial = cmp.Or(u, m.UUID), cmp.Or(serial, m.Serial)
+	}
+	if next.UUID == m.UUID {
 		return &next, nil
-	}
-	if u, err := app.ParseUUID(card.ProductUUID); err == nil && u != "" {
-		next.UUID = u
-	}
-	if s := app.CleanSerial(metal.Clip(card.Serial)); s != "" {
-		next.Serial = s
 	}
 	owners, err := v.p.Machines.MachinesByUUID(ctx, next.UUID)
 	if err != nil {
@@ -169,11 +205,12 @@ func (v *Verbs) keep(ctx context.Context, was, next *app.Machine, c *Credentials
 		if m.Version != was.Version {
 			return app.Errorf(app.Conflict, "machine-changed", "%s was changed meanwhile", m.Name).Do("try again")
 		}
-		for member, value := range map[string]string{"productUuid": string(next.UUID), "serial": next.Serial} {
-			if old := map[string]string{"productUuid": string(m.UUID), "serial": m.Serial}[member]; value != old {
+		for member, value := range said(next) {
+			if value != said(m)[member] {
 				m.From(member, next.BMC.Driver)
 			}
 		}
+		m.Vendor, m.Model, m.NICs = next.Vendor, next.Model, next.NICs
 		m.BMC, m.Card, m.Drivers, m.Labels, m.UUID, m.Serial = next.BMC, next.Card, next.Drivers, next.Labels, next.UUID, next.Serial
 		m.Power, m.PowerReason, m.PowerSeen = next.Power, next.PowerReason, next.PowerSeen
 		return nil
@@ -181,15 +218,31 @@ func (v *Verbs) keep(ctx context.Context, was, next *app.Machine, c *Credentials
 	if err != nil {
 		return nil, err
 	}
-	v.cfg.Left(was)
+	if was.BMC != nil {
+		v.cfg.Left(was)
+	}
 	return m, nil
+}
+
+// introduce takes over what the first BMC of a machine says of it and was not known.
+func (v *Verbs) introduce(ctx context.Context, m *app.Machine, card driver.Card) error {
+	u, serial := identity(card)
+	m.UUID, m.Serial = cmp.Or(m.UUID, u), cmp.Or(m.Serial, serial)
+	m.Vendor, m.Model = cmp.Or(m.Vendor, metal.Clip(card.Vendor)), cmp.Or(m.Model, metal.Clip(card.Model))
+	m.NICs = slices.Clone(m.NICs)
+	return v.propose(ctx, m, card.MACs)
+}
+
+// said is what a BMC can say of a machine, by member.
+func said(m *app.Machine) map[string]string {
+	return map[string]string{"productUuid": string(m.UUID), "serial": m.Serial, "vendor": m.Vendor, "model": m.Model}
 }
 
 // reseal keeps a typed login as the machine's own, and gives what brings back what was there.
 func (v *Verbs) reseal(ctx context.Context, was, next *app.Machine, c Credentials) (undo func() error, err error) {
 	name := "bmc-" + was.ID
 	var old Credentials
-	ours := was.BMC.CredentialRef == v.cfg.Ref(name)
+	ours := was.BMC != nil && was.BMC.CredentialRef == v.cfg.Ref(name)
 	if ours {
 		if old, err = v.cfg.Open(ctx, was); err != nil {
 			return nil, err

@@ -141,16 +141,95 @@ func TestAnotherBoardIsAccepted(t *testing.T) {
 	}
 }
 
-// A machine without a BMC has none to change.
-func TestNoBMCToChange(t *testing.T) {
+// A machine without a BMC is not given half of one.
+func TestAFirstBMCIsWhole(t *testing.T) {
 	d := newDesk(t)
 	m, err := d.Enroll(t.Context(), enroll.Input{Name: "bare"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{Address: "192.0.2.11"})
-	if e, _ := app.AsError(err); e == nil || e.Reason != "no-bmc" {
-		t.Errorf("got %v", err)
+	for field, in := range map[string]enroll.BMCChange{
+		"driver":      {Address: "192.0.2.11", Credentials: newLogin},
+		"address":     {Driver: "redfish", Credentials: newLogin},
+		"credentials": {Driver: "redfish", Address: "192.0.2.11", Test: true},
+	} {
+		_, _, err = d.ChangeBMC(t.Context(), m.ID, in)
+		if e, _ := app.AsError(err); e == nil || e.Reason != "no-bmc" || e.Field != field || e.WayOut == "" {
+			t.Errorf("without %s: got %v", field, err)
+		}
+	}
+	if len(d.tried)+len(d.sealed) != 0 {
+		t.Errorf("asked %+v, sealed %v", d.tried, d.sealed)
+	}
+}
+
+// A machine that was enrolled without a BMC is given one, and takes over what that says and was not known.
+func TestAMachineIsGivenABMC(t *testing.T) {
+	d := newDesk(t)
+	m, err := d.Enroll(t.Context(), enroll.Input{Name: "bare", MACs: []app.MAC{"00:00:5e:00:53:01"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.update(t, m.ID, func(m *app.Machine) { m.Model = "As inventoried" })
+	d.card.MACs, d.card.Model = []string{"00:00:5e:00:53:01", "00:00:5e:00:53:02"}, "As the BMC says"
+	first := enroll.BMCChange{Driver: "redfish", Address: "192.0.2.11", Credentials: newLogin}
+	d.probe = app.Errorf(app.Unavailable, "unreachable", "no answer")
+	if _, _, err := d.ChangeBMC(t.Context(), m.ID, first); app.CodeOf(err) != app.Unavailable || len(d.sealed) != 0 {
+		t.Errorf("a dead BMC gave %v, sealed %v", err, d.sealed)
+	}
+	d.probe, d.bind = nil, app.Invalid("drivers", "no such driver")
+	if _, _, err := d.ChangeBMC(t.Context(), m.ID, first); app.CodeOf(err) != app.InvalidInput || len(d.sealed) != 0 {
+		t.Errorf("bindings that do not resolve gave %v, sealed %v", err, d.sealed)
+	}
+	d.bind = nil
+	if _, _, err := d.ChangeBMC(t.Context(), m.ID, first); err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.db.Machine(t.Context(), m.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := app.BMC{Driver: "redfish", Address: "192.0.2.11", SPKI: "ab", CredentialRef: "secret:bmc-" + m.ID}
+	if diff := cmp.Diff(want, *got.BMC); diff != "" || d.sealed[want.CredentialRef] != *newLogin || len(d.left) != 0 {
+		t.Errorf("%s, sealed %v, left %v", diff, d.sealed, d.left)
+	}
+	if got.UUID != uuid || got.Serial != "S1" || got.Vendor != "Example" || got.Model != "As inventoried" || got.Sources["vendor"] != "redfish" || got.Sources["model"] == "redfish" {
+		t.Errorf("it is known as %+v", got)
+	}
+	if len(got.NICs) != 2 || !got.NICs[0].Confirmed || got.NICs[1].Confirmed || got.NICs[1].Source != "bmc" {
+		t.Errorf("ports %+v", got.NICs)
+	}
+}
+
+// The first BMC of a machine that is known already must be that machine's.
+func TestAFirstBMCOfAnotherMachine(t *testing.T) {
+	d, _ := enrolled(t)
+	m, err := d.Enroll(t.Context(), enroll.Input{Name: "bare", UUID: "99999999-4455-6677-8899-aabbccddeeff"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := enroll.BMCChange{Driver: "redfish", Address: "192.0.2.11", Credentials: newLogin}
+	for _, reason := range []string{"another-machine", "uuid-taken"} { // node1 has the UUID that the BMC says
+		_, _, err := d.ChangeBMC(t.Context(), m.ID, first)
+		if e, _ := app.AsError(err); e == nil || e.Reason != reason {
+			t.Errorf("got %v, want %s", err, reason)
+		}
+		first.Another = true
+	}
+}
+
+// With another driver, the options of the one before do not stay.
+func TestABMCIsReachedByAnotherDriver(t *testing.T) {
+	d := newDesk(t)
+	in := input("node1")
+	in.BMC.Options = []byte(`{"of":"redfish"}`)
+	m, err := d.Enroll(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{Driver: "ipmi"})
+	if err != nil || got.BMC.Driver != "ipmi" || got.BMC.Options != nil || got.BMC.Address != "192.0.2.10" || d.tried[0].Driver != "ipmi" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

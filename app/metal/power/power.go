@@ -24,7 +24,7 @@ func New(p *metal.Ports) *Verbs {
 				return metal.From(m, Verb, false)
 			}
 			if m.BMC == nil {
-				return app.Errorf(app.Unsupported, "no-bmc", "%s has no BMC", m.Name).Do("enroll it with one")
+				return app.Errorf(app.Unsupported, "no-bmc", "%s has no BMC", m.Name).Do("give it one with bcd machine set-bmc")
 			}
 			m.WorkflowID = w.ID
 			return nil

@@ -10,12 +10,31 @@ import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
 import (
+	"slices"
+
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/web/api"
 )
 
-// BMC is the page that changes how a machine's BMC is reached.
-func BMC(p Page, m app.Machine, card *api.Card) templ.Component {
+// bmcOf is how a machine's BMC is reached; a machine that has none is offered the driver most BMCs speak to.
+func bmcOf(m app.Machine) app.BMC {
+	if m.BMC == nil {
+		return app.BMC{Driver: "redfish"}
+	}
+	return *m.BMC
+}
+
+// bmcDrivers are those that a BMC can be reached by, with the one it is reached by, whether or not that is up.
+func bmcDrivers(all []api.Driver, now string) []Option {
+	out := driverOptions(all, "power")
+	if !slices.ContainsFunc(out, func(o Option) bool { return o.Value == now }) {
+		out = append([]Option{{now, now}}, out...)
+	}
+	return out
+}
+
+// BMC is the page that changes how a machine's BMC is reached, or gives it its first one.
+func BMC(p Page, m app.Machine, drivers []api.Driver, card *api.Card) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -51,7 +70,7 @@ func BMC(p Page, m app.Machine, card *api.Card) templ.Component {
 			var templ_7745c5c3_Var3 string
 			templ_7745c5c3_Var3, templ_7745c5c3_Err = templruntime.NewAttributeExpression(templ.SafeURL("/machines/" + m.ID)).ResolveURL(ctx)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bmc.templ`, Line: 11, Col: 65}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bmc.templ`, Line: 30, Col: 65}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ_7745c5c3_Var3)
 			if templ_7745c5c3_Err != nil {
@@ -64,7 +83,7 @@ func BMC(p Page, m app.Machine, card *api.Card) templ.Component {
 			var templ_7745c5c3_Var4 string
 			templ_7745c5c3_Var4, templ_7745c5c3_Err = templ.JoinStringErrs(m.Name)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bmc.templ`, Line: 11, Col: 76}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bmc.templ`, Line: 30, Col: 76}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var4))
 			if templ_7745c5c3_Err != nil {
@@ -77,7 +96,7 @@ func BMC(p Page, m app.Machine, card *api.Card) templ.Component {
 			var templ_7745c5c3_Var5 string
 			templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(m.Name)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bmc.templ`, Line: 12, Col: 39}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bmc.templ`, Line: 31, Col: 39}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var5))
 			if templ_7745c5c3_Err != nil {
@@ -90,22 +109,45 @@ func BMC(p Page, m app.Machine, card *api.Card) templ.Component {
 			var templ_7745c5c3_Var6 string
 			templ_7745c5c3_Var6, templ_7745c5c3_Err = templruntime.NewAttributeExpression(templ.SafeURL("/machines/" + m.ID + "/bmc")).ResolveURL(ctx)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bmc.templ`, Line: 13, Col: 87}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bmc.templ`, Line: 32, Col: 87}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ_7745c5c3_Var6)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "\"><section class=\"panel\"><header><h2>How it is reached</h2></header><div class=\"body\"><p class=\"sub\">The BMC is asked first, and must be this machine's. What is left empty stays as it is.</p><fieldset class=\"fields\"><legend>Connection</legend>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "\"><section class=\"panel\"><header><h2>How it is reached</h2></header><div class=\"body\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = Field(p, Input{Name: "address", Label: "Address", Value: m.BMC.Address, Mono: true, Required: true}).Render(ctx, templ_7745c5c3_Buffer)
+			if m.BMC == nil {
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<p class=\"sub\">It has no BMC yet. The BMC is asked first, and must be this machine's.</p>")
+				if templ_7745c5c3_Err != nil {
+					return templ_7745c5c3_Err
+				}
+			} else {
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<p class=\"sub\">The BMC is asked first, and must be this machine's. What is left empty stays as it is.</p>")
+				if templ_7745c5c3_Err != nil {
+					return templ_7745c5c3_Err
+				}
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<fieldset class=\"fields\"><legend>Connection</legend>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = Field(p, Input{Name: "acceptPin", Label: "TLS key to accept (SHA-256)", Placeholder: m.BMC.SPKI, Mono: true, Wide: true,
+			templ_7745c5c3_Err = Choice(p, Input{Name: "driver", Label: "Driver", Value: bmcOf(m).Driver}, bmcDrivers(drivers, bmcOf(m).Driver)).Render(ctx, templ_7745c5c3_Buffer)
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = Field(p, Input{Name: "address", Label: "Address", Value: bmcOf(m).Address, Mono: true, Required: true}).Render(ctx, templ_7745c5c3_Buffer)
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = Field(p, Input{Name: "acceptPin", Label: "TLS key to accept (SHA-256)", Placeholder: bmcOf(m).SPKI, Mono: true, Wide: true,
 				Hint: "Only when its certificate was replaced on purpose: a test that finds another key than the pinned one shows it."}).Render(ctx, templ_7745c5c3_Buffer)
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = Area(p, Input{Name: "driverOptions", Label: "Driver options (JSON)", Placeholder: string(bmcOf(m).Options), Mono: true, Wide: true, Hint: "Those of another driver than before do not stay."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -113,7 +155,7 @@ func BMC(p Page, m app.Machine, card *api.Card) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "</fieldset><fieldset class=\"fields\"><legend>Login</legend>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "</fieldset><fieldset class=\"fields\"><legend>Login</legend>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -125,24 +167,24 @@ func BMC(p Page, m app.Machine, card *api.Card) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = Field(p, Input{Name: "credentialsRef", Label: "Or a stored secret", Placeholder: m.BMC.CredentialRef, Mono: true}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = Field(p, Input{Name: "credentialsRef", Label: "Or a stored secret", Placeholder: bmcOf(m).CredentialRef, Mono: true}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "</fieldset><div class=\"acts\"><button class=\"main\" name=\"do\" value=\"save\">Save</button> <button name=\"do\" value=\"test\" hx-post=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "</fieldset><div class=\"acts\"><button class=\"main\" name=\"do\" value=\"save\">Save</button> <button name=\"do\" value=\"test\" hx-post=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var7 string
 			templ_7745c5c3_Var7, templ_7745c5c3_Err = templruntime.NewAttributeExpression("/machines/" + m.ID + "/bmc").Resolve(ctx)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bmc.templ`, Line: 33, Col: 75}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bmc.templ`, Line: 58, Col: 75}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ_7745c5c3_Var7)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "\" hx-target=\"#card\" hx-select=\"#card\" hx-swap=\"outerHTML\" hx-vals='{\"do\":\"test\"}' hx-disabled-elt=\"this\">Test the connection</button> <span class=\"htmx-indicator sub\" role=\"status\">Asking the BMC…</span></div></div></section>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "\" hx-target=\"#card\" hx-select=\"#card\" hx-swap=\"outerHTML\" hx-vals='{\"do\":\"test\"}' hx-disabled-elt=\"this\">Test the connection</button> <span class=\"htmx-indicator sub\" role=\"status\">Asking the BMC…</span></div></div></section>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -150,7 +192,7 @@ func BMC(p Page, m app.Machine, card *api.Card) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "</form>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "</form>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
