@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/better-compute/bcd/app"
 )
@@ -33,9 +32,9 @@ func httpOnly(t *testing.T) (args []string, pull func()) {
 // between, would wait for a minute for a server: the cable is pulled.
 func (v *vm) triesDisk(t *testing.T, pull func()) {
 	t.Helper()
-	v.waitText(t, "BdsDxe: failed to", 4*time.Minute)
+	v.waitText(t, "BdsDxe: failed to", guestPatience)
 	pull()
-	t.Logf("disk tried after %v", v.waitText(t, "UEFI Misc Device", 2*time.Minute))
+	t.Logf("disk tried after %v", v.waitText(t, "UEFI Misc Device", guestPatience))
 }
 
 func TestQEMUIdleHTTPClientStartsItsDisk(t *testing.T) {
@@ -43,9 +42,9 @@ func TestQEMUIdleHTTPClientStartsItsDisk(t *testing.T) {
 	_, e := w.serve(newMemStore(labSubnet("br0", "full")), machine(KindDisk), qemuConfig)
 	args, pull := httpOnly(t)
 	v := w.boot(args...)
-	v.waitText(t, "this machine goes on to its disk", 2*time.Minute)
+	v.waitText(t, "this machine goes on to its disk", guestPatience)
 	v.triesDisk(t, pull)
-	e.wait(t, "disk.efi", time.Second, httpGet("/boot/"+ExitFile))
+	e.wait(t, "disk.efi", guestPatience, httpGet("/boot/"+ExitFile))
 }
 
 // A machine that is nobody's is told no boot file. It must not stop there, and is reported for a person to accept.
@@ -73,9 +72,9 @@ func TestQEMUHTTPClientFetchesItsProgram(t *testing.T) {
 	_, e := w.serve(newMemStore(labSubnet("br0", "full")), p, qemuConfig)
 	args, pull := httpOnly(t)
 	v := w.boot(args...)
-	e.wait(t, "the beginning", 2*time.Minute, kind("http.begin"))
+	e.wait(t, "the beginning", guestPatience, kind("http.begin"))
 	get := httpGet("/boot/KEY/" + ProgramFile)
-	e.wait(t, "the whole program", time.Minute, func(x app.Event) bool {
+	e.wait(t, "the whole program", guestPatience, func(x app.Event) bool {
 		return get(x) && x.MachineID == "m-vm" && strings.Contains(string(x.Data), fmt.Sprintf(`"method":"GET","name":"/boot/KEY/%s","status":200,"bytes":%d`, ProgramFile, len(p.image)))
 	})
 	v.triesDisk(t, pull) // it is no program, so the firmware goes on

@@ -64,10 +64,10 @@ func TestQEMUMachineBootsAnISO(t *testing.T) {
 				}}
 			})
 			v := w.boot(args(t)...)
-			e.wait(t, "script", 2*time.Minute, kind("ipxe.script"))
+			e.wait(t, "script", guestPatience, kind("ipxe.script"))
 			t.Logf("script after %v", time.Since(v.started).Round(100*time.Millisecond))
-			t.Logf("started after %v", v.waitText(t, "ISO-STARTED", 2*time.Minute))
-			t.Logf("read after %v", v.waitText(t, "ISO-READ-WELL", 2*time.Minute))
+			t.Logf("started after %v", v.waitText(t, "ISO-STARTED", guestPatience))
+			t.Logf("read after %v", v.waitText(t, "ISO-READ-WELL", guestPatience))
 			if n := sent.Load(); n < 1<<20 {
 				t.Errorf("%d bytes were seen leaving, GRUB alone read more", n)
 			}

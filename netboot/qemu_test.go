@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/bmc/virtual"
 )
 
 const (
@@ -21,6 +22,10 @@ const (
 	ipxeDir  = "/usr/lib/ipxe"
 	vmMAC    = app.MAC("52:54:00:77:00:21")
 )
+
+// guestPatience bounds each wait for a guest. Its firmware takes half a minute on an idle machine, and several where other
+// tests run; only a test that fails waits so long.
+const guestPatience = 5 * time.Minute
 
 // newLAN is a namespace with a bridge "br0" at 10.77.0.1 and a tap for one guest.
 func newLAN(t *testing.T) *wire {
@@ -86,7 +91,7 @@ func (w *wire) boot(args ...string) *vm {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	all := append([]string{
-		"netns", "exec", w.srv, "qemu-system-x86_64", "-cpu", "max", "-M", "q35", "-m", "512", "-display", "none", "-serial", "stdio", "-no-reboot",
+		"netns", "exec", w.srv, "qemu-system-x86_64", "-cpu", virtual.Processor, "-M", "q35", "-m", "512", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-uuid", "01234567-89ab-cdef-0123-456789abcdef", "-netdev", "tap,id=n0,ifname=tap0,script=no,downscript=no",
 	}, args...)
 	cmd := exec.CommandContext(ctx, "ip", all...)
@@ -173,11 +178,11 @@ func TestQEMUFirmwareReachesTheRamdisk(t *testing.T) {
 			w := newLAN(t)
 			_, e := w.serve(newMemStore(labSubnet("br0", "full")), machine(KindRamdisk), qemuConfig)
 			v := w.boot(args(t)...)
-			e.wait(t, "script", time.Minute, kind("ipxe.script"))
+			e.wait(t, "script", guestPatience, kind("ipxe.script"))
 			t.Logf("script after %v", time.Since(v.started).Round(100*time.Millisecond))
-			e.wait(t, "kernel", 10*time.Second, httpGet("/boot/kernel"))
+			e.wait(t, "kernel", guestPatience, httpGet("/boot/kernel"))
 			// There is no kernel: iPXE tries again, then asks for a fresh script.
-			e.waitFor(t, "second script", 40*time.Second, 2, kind("ipxe.script"))
+			e.waitFor(t, "second script", guestPatience, 2, kind("ipxe.script"))
 		})
 	}
 }
@@ -187,7 +192,7 @@ func TestQEMUIdleMachineStartsItsDisk(t *testing.T) {
 		w := newLAN(t)
 		w.serve(newMemStore(labSubnet("br0", "full")), machine(KindDisk), qemuConfig)
 		v := w.boot(append(bios(), "-drive", "format=raw,if=virtio,file="+bootSector(t))...)
-		t.Logf("disk after %v", v.waitText(t, "DISK-STARTED", time.Minute))
+		t.Logf("disk after %v", v.waitText(t, "DISK-STARTED", guestPatience))
 	})
 	t.Run("UEFI", func(t *testing.T) {
 		w := newLAN(t)
@@ -198,7 +203,7 @@ func TestQEMUIdleMachineStartsItsDisk(t *testing.T) {
 		}
 		v := w.boot(append(uefi(t), disk...)...)
 		// The disk holds nothing for UEFI: that the firmware tries it next is what counts.
-		t.Logf("disk tried after %v", v.waitText(t, "UEFI Misc Device", time.Minute))
+		t.Logf("disk tried after %v", v.waitText(t, "UEFI Misc Device", guestPatience))
 	})
 }
 
@@ -222,12 +227,12 @@ func TestQEMUBesideAnotherServer(t *testing.T) {
 			store := newMemStore(labSubnet("br0", c.mode))
 			_, e := w.serve(store, machine(KindRamdisk), qemuConfig)
 			v := w.boot(c.args(t)...)
-			x := e.wait(t, "script", time.Minute, kind("ipxe.script"))
+			x := e.wait(t, "script", guestPatience, kind("ipxe.script"))
 			t.Logf("script after %v", time.Since(v.started).Round(100*time.Millisecond))
 			if x.MachineID != "m-vm" || len(store.leases) != 0 {
 				t.Errorf("%+v, leases %v", x, store.leases)
 			}
-			e.wait(t, "kernel", 10*time.Second, httpGet("/boot/kernel"))
+			e.wait(t, "kernel", guestPatience, httpGet("/boot/kernel"))
 		})
 	}
 }

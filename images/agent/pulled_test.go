@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/better-compute/bcd/bmc/virtual"
 	"github.com/better-compute/bcd/images/agent/agenttest"
 	"github.com/better-compute/bcd/images/chunk"
 	"github.com/better-compute/bcd/images/ramdisk"
@@ -141,7 +142,7 @@ func imageServer(t *testing.T, raw []byte, each func()) (order agentv1.Write, ur
 func small(t *testing.T, dist, initrd string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), guestTime)
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", append([]string{"-cpu", "max", "-M", "q35", "-m", "768", "-smp", "2", "-nographic", "-no-reboot",
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", append([]string{"-cpu", virtual.Processor, "-M", "q35", "-m", "768", "-smp", "2", "-nographic", "-no-reboot",
 		"-monitor", "none", "-serial", "stdio", "-kernel", filepath.Join(dist, ramdisk.KernelFile), "-initrd", initrd, "-append", "console=ttyS0",
 		"-netdev", "user,id=n0", "-device", "virtio-net-pci,netdev=n0,romfile="}, args...)...)
 	if os.Getenv("BCD_TEST_CONSOLE") != "" {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/better-compute/bcd/bmc/virtual"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 	"golang.org/x/crypto/ssh"
 )
@@ -69,7 +70,7 @@ func boot(t *testing.T, flavour, addr string, data agentv1.BootData, args ...str
 	}
 	defer l.Close()
 	args = append([]string{
-		"-cpu", "max", "-M", "q35", "-m", "512", "-nographic", "-no-reboot", "-uuid", "11111111-2222-3333-4444-555555555555",
+		"-cpu", virtual.Processor, "-M", "q35", "-m", "512", "-nographic", "-no-reboot", "-uuid", "11111111-2222-3333-4444-555555555555",
 		"-monitor", "none", "-serial", "stdio", "-qmp", "unix:" + l.Addr().String(),
 		"-kernel", filepath.Join(dir, KernelFile), "-initrd", initrd, "-append", "console=ttyS0",
 		"-netdev", "user,id=n0,restrict=on,hostfwd=tcp:" + addr + "-:22", "-device", "virtio-net-pci,netdev=n0,romfile=",

@@ -16,6 +16,8 @@ import (
 
 	"github.com/u-root/u-root/pkg/cpio"
 	"golang.org/x/sys/unix"
+
+	"github.com/better-compute/bcd/bmc/virtual"
 )
 
 // guestTests run in the guest: those of cgroup v2, and with them all that needs no other program, so that they are proven on
@@ -71,7 +73,7 @@ func TestInGuest(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-cpu", "max", "-M", "q35", "-m", "768", "-nographic", "-no-reboot", "-net", "none",
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-cpu", virtual.Processor, "-M", "q35", "-m", "768", "-nographic", "-no-reboot", "-net", "none",
 		"-kernel", guestKernel, "-initrd", guestInitrd(ctx, t), "-append", "console=ttyS0 quiet panic=-1 -- -test.v -test.run="+guestTests)
 	out, err := cmd.CombinedOutput()
 	console := strings.ReplaceAll(string(out), "\r", "")
