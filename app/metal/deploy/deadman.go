@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -106,10 +107,10 @@ func (v *Verbs) awaitAlive(ctx context.Context, s workflow.StepContext) (any, er
 	case err != nil:
 		return nil, err
 	case n.seen:
-		return entered{Alive: true}, nil
+		return entered{Alive: true}, v.stays(ctx, s, &pl)
 	case n.busy:
 		s.Log("the console shows that the system is at work: it is given more time")
-		return entered{Alive: true}, v.alive(ctx, s)
+		return entered{Alive: true}, errors.Join(v.alive(ctx, s, ""), v.stays(ctx, s, &pl))
 	case n.dead != "":
 		return v.retreat(ctx, s, app.KexecPanicked, "os-panicked", "the kernel of the system stopped: "+clip(n.dead, 200))
 	case n.cutOff:
@@ -147,6 +148,15 @@ func (v *Verbs) retreat(ctx context.Context, s workflow.StepContext, o app.Kexec
 		s.Log("%s. The power is cut, and the machine boots its disk once more", sentence)
 	}
 	return entered{Retreat: reason, Reason: sentence}, nil
+}
+
+// stays takes back a reset that was decided by an appliance which ended before it could begin with it.
+func (v *Verbs) stays(ctx context.Context, s workflow.StepContext, pl *plan) error {
+	return v.deployment(ctx, s, func(d *app.Deployment) {
+		if d.Retreat != "" {
+			d.BootPath, d.Retreat = bootPath(pl), ""
+		}
+	})
 }
 
 // remember notes how kexec went. Told twice, it is kept once.
@@ -193,7 +203,7 @@ func (v *Verbs) awaitAgain(ctx context.Context, s workflow.StepContext) (any, er
 	case n.seen:
 		return entered{Alive: true}, nil
 	case n.busy:
-		return entered{Alive: true}, v.alive(ctx, s)
+		return entered{Alive: true}, v.alive(ctx, s, "")
 	case n.dead != "":
 		return nil, app.Errorf(app.Unavailable, "os-panicked", "the image was written and read back, but the kernel of the installed system stopped: %s", clip(n.dead, 200)).
 			Do("look at the machine's console; then deploy with other kernel arguments or another image")

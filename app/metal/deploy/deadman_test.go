@@ -392,6 +392,28 @@ func TestAMachineIsNotResetAfterALongOutage(t *testing.T) {
 	})
 }
 
+// An appliance may end after it decided on a reset and before that is the step's result. A system that is heard then stays, and
+// nothing says that it was reset.
+func TestAResetThatDidNotBegin(t *testing.T) {
+	for _, kexec := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t, []shown{{time.Minute, "alive"}, {2 * time.Minute, "home"}})
+			defer l.end()
+			if _, err := l.UpdateMachine(t.Context(), machine, func(m *app.Machine) error {
+				m.Deployment.BootPath, m.Deployment.Retreat = "firmware", "nothing was heard of the system"
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			w := l.deploy(plan{Kexec: kexec})
+			m := l.machine()
+			if want := bootPath(&plan{Kexec: kexec}); w.State != workflow.Done || len(l.boots) != 1 || m.Deployment.Retreat != "" || m.Deployment.BootPath != want || m.KexecOK != kexec {
+				t.Errorf("%s, booted %v, entered by %s, reset because %q, kexec proven: %t", w.State, l.boots, m.Deployment.BootPath, m.Deployment.Retreat, m.KexecOK)
+			}
+		})
+	}
+}
+
 // What the boot that was given up says while its power is cut is not taken for the next one's.
 func TestSignsOfTheBootThatWasGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -60,17 +60,25 @@ func (v *Verbs) claim(ctx context.Context, s workflow.StepContext) (any, error) 
 	if err := v.still(ctx, &pl); err != nil {
 		return nil, err
 	}
-	path, how := "firmware", "a reboot through the firmware"
+	how := "a reboot through the firmware"
 	if pl.Kexec {
-		path, how = "kexec", "kexec"
+		how = "kexec"
 	}
 	s.Log("the system will be entered by %s: %s", how, pl.Why)
 	_, err = v.p.Machines.UpdateMachine(ctx, s.Command().MachineID, func(m *app.Machine) error {
 		m.OwnDisks = own(m.OwnDisks, pl.Disk)
-		m.Deployment = &app.Deployment{WorkflowID: s.Command().WorkflowID, ImageID: pl.ImageID, ImageName: pl.Image, Hostname: pl.Hostname, Disk: pl.Disk, BootPath: path, Started: v.p.Now().UTC()}
+		m.Deployment = &app.Deployment{WorkflowID: s.Command().WorkflowID, ImageID: pl.ImageID, ImageName: pl.Image, Hostname: pl.Hostname, Disk: pl.Disk, BootPath: bootPath(&pl), Started: v.p.Now().UTC()}
 		return nil
 	})
 	return nil, err
+}
+
+// bootPath is how the system is entered first.
+func bootPath(pl *plan) string {
+	if pl.Kexec {
+		return "kexec"
+	}
+	return "firmware"
 }
 
 func own(disks []app.DiskID, d app.DiskID) []app.DiskID {

@@ -91,7 +91,7 @@ func (v *Verbs) await(ctx context.Context, s workflow.StepContext, w wait) (news
 			case linePanic:
 				return news{dead: text}, nil
 			case lineLogin:
-				if err := v.alive(ctx, s); err != nil {
+				if err := v.alive(ctx, s, "the console asks for a login: the system lives"); err != nil {
 					return news{}, err
 				}
 			case lineWorks:
@@ -122,16 +122,16 @@ func newTimer(d time.Duration) *time.Timer {
 	return t
 }
 
-// alive notes that the console shows a system that asks for a login.
-func (v *Verbs) alive(ctx context.Context, s workflow.StepContext) error {
+// alive notes that the console shows a system that lives, and says the first time what told so.
+func (v *Verbs) alive(ctx context.Context, s workflow.StepContext, says string) error {
 	first := false
 	err := v.deployment(ctx, s, func(d *app.Deployment) {
 		if first = d.Alive.IsZero(); first {
 			d.Alive = v.p.Now().UTC()
 		}
 	})
-	if err == nil && first {
-		s.Log("the console asks for a login: the system lives")
+	if err == nil && first && says != "" {
+		s.Log("%s", says)
 	}
 	return err
 }
