@@ -205,12 +205,12 @@ func importForm(p Page, d ImagesData) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = Field(p, Input{Name: "url", Label: "URL", Placeholder: "https://images.example/debian-12.qcow2", Mono: true, Hint: "Of a host that the appliance reaches."}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Field(p, Input{Name: "url", Label: "URL", Placeholder: "https://images.example/debian-12.qcow2", Mono: true, Hint: "Of a file on a host that the appliance reaches: a disk, an ISO, or a root file system as a tar archive or an OCI image."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		if p.Can(app.PermSettingsWrite) {
-			templ_7745c5c3_Err = Field(p, Input{Name: "path", Label: "Or a file on the appliance", Placeholder: "/srv/images/debian-12.raw", Mono: true}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = Field(p, Input{Name: "path", Label: "Or a file on the appliance", Placeholder: "/srv/images/debian-12.raw", Mono: true, Hint: "Its absolute path there; of an OCI image also its directory."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

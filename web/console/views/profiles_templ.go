@@ -550,7 +550,7 @@ func Profile(p Page, d ProfileData) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			templ_7745c5c3_Err = Area(p, Input{Name: "hardware", Label: "Drivers, settings and steps (YAML)", Value: hardwareYAML(d.Profile), Mono: true, Wide: true, Placeholder: hardwareExample,
-				Hint: "drivers by kind, biosSettings, raidLayout, firmwareBaseline, steps: commission, beforeWrite, afterWrite."}).Render(ctx, templ_7745c5c3_Buffer)
+				Hint: "drivers by kind, biosSettings, raidLayout, firmwareBaseline, and steps: commission, beforeWrite, afterWrite. A step is an operation of a driver, as in {step: inspect.inspect, on: ramdisk}; a machine's page lists under Drivers what its own offer."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
