@@ -287,7 +287,7 @@ func TestBombs(t *testing.T) {
 	}
 	many := newTree("web", 0)
 	many.entries = maxEntries
-	if err := many.put("./one-more", &(*newTree("", 0).root)); err == nil || reason(t, err) != "too-many-files" {
+	if err := many.put("./one-more", newTree("", 0).root); err == nil || reason(t, err) != "too-many-files" {
 		t.Errorf("too many files: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"unicode/utf16"
 )
@@ -65,8 +66,7 @@ func table(seed []byte, boot []byte, size int64) (head, tail []byte, err error) 
 	}
 	copy(head[sector:], header(seed, entries, 1, last, 2, last))
 	copy(head[2*sector:], entries)
-	tail = append(entries, header(seed, entries, last, 1, last-tableSectors, last)...)
-	return head, tail, nil
+	return head, slices.Concat(entries, header(seed, entries, last, 1, last-tableSectors, last)), nil
 }
 
 // header encodes a GPT header for one of its two places.
