@@ -96,7 +96,7 @@ func sign(other, this bool) int {
 // skip drops what is part of no version from the front.
 func skip(s string) string {
 	return strings.TrimLeftFunc(s, func(c rune) bool {
-		return !(c < 0x80 && (digit(byte(c)) || letter(byte(c)))) && !strings.ContainsRune("-.~^", c)
+		return (c >= 0x80 || !digit(byte(c)) && !letter(byte(c))) && !strings.ContainsRune("-.~^", c)
 	})
 }
 

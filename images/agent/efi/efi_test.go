@@ -251,7 +251,7 @@ func TestRemovesWhatAWipedDiskLeft(t *testing.T) {
 	ours := "gpt:00112233-4455-6677-8899-aabbccddee01"
 	full := func() *nvram {
 		n := machine()
-		n.vars["Boot0007"] = option("foreign", 1, "", hd(partGUID(9)), file(`\EFI\other\grub.efi`))
+		n.vars["Boot0007"] = option("foreign", 1, "", hd(partGUID(9)), file(`\EFI\foreign\grub.efi`))
 		n.vars["BootOrder"] = ids(5, 0, 1, 7)
 		return n
 	}
