@@ -113,7 +113,7 @@ func TestSections(t *testing.T) {
 	if h.SizeOfImage < end || h.SizeOfImage%h.SectionAlignment != 0 && h.SizeOfImage%4096 != 0 || h.CheckSum != 0 {
 		t.Errorf("image of %#x bytes, sections end at %#x, checksum %#x", h.SizeOfImage, end, h.CheckSum)
 	}
-	if f.FileHeader.NumberOfSections != uint16(len(f.Sections)) || int64(h.SizeOfHeaders) > int64(f.Sections[0].Offset) {
+	if f.NumberOfSections != uint16(len(f.Sections)) || int64(h.SizeOfHeaders) > int64(f.Sections[0].Offset) {
 		t.Errorf("headers of %d bytes, first section at %d", h.SizeOfHeaders, f.Sections[0].Offset)
 	}
 }
