@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -193,7 +194,7 @@ func (c *call) run(cmd *cobra.Command, given []string) error {
 	case c.wait:
 		return verbDone(cmd, conn, c.rt.CLI.Verb, nil, answer, true)
 	}
-	return show(cmd, c.rt.CLI.Noun, answer)
+	return show(cmd, cmp.Or(listed[c.rt.CLI], c.rt.CLI.Noun), answer)
 }
 
 // target fills in the path. Several machines go to the batch route, whose answer names each.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/cmd/bcd/internal/client"
+	"github.com/better-compute/bcd/web/api"
 )
 
 func TestMachinesOfBothForms(t *testing.T) {
@@ -51,12 +52,29 @@ func TestPrintIsHarmlessOnATerminal(t *testing.T) {
 	}
 }
 
+func TestMachineListsOfOtherThings(t *testing.T) {
+	for c, want := range map[api.CLI]string{
+		{Noun: "machine", Verb: "bmc-log"}:         "power.getPower",
+		{Noun: "machine", Verb: "driver-problems"}: "install it",
+	} {
+		var out bytes.Buffer
+		answer := `{"items":[{"kind":"power","operation":"power.getPower","error":{"message":"no such driver","wayOut":"install it"}}]}`
+		if err := Print(&out, listed[c], json.RawMessage(answer)); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%v: %q, %v", c, out.String(), err)
+		}
+		out.Reset()
+		if err := Print(&out, listed[c], json.RawMessage(`{"items":[]}`)); err != nil || out.String() != "no "+listed[c]+"s\n" {
+			t.Errorf("%v: %q, %v", c, out.String(), err)
+		}
+	}
+}
+
 func TestEmptyListSaysSo(t *testing.T) {
 	var out bytes.Buffer
 	if err := Print(&out, "machine", json.RawMessage(`{"items":[]}`)); err != nil || out.String() != "no machines\n" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
-	for noun, want := range map[string]string{"discovery": "discoveries", "health": "warnings", "image": "images"} {
+	for noun, want := range map[string]string{"discovery": "discoveries", "health": "warnings", "image": "images", "port": "questions about ports"} {
 		if got := plural(noun); got != want {
 			t.Errorf("%s: %s", noun, got)
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/better-compute/bcd/web/api"
 )
 
 // columns are what a list shows of each noun, as paths into the JSON.
@@ -27,6 +29,14 @@ var columns = map[string][]string{
 	"approval": {"id", "operation", "state", "actor", "created", "expires", "decidedBy"},
 	"secret":   {"name", "updated"}, "user": {"name", "role", "disabled", "lastSeen"}, "token": {"id", "name", "expires", "lastUsed"},
 	"health": {"level", "code", "message", "wayOut"},
+	// What two verbs list of a machine:
+	"BMC operation": {"started", "operation", "driver", "command", "ended", "error"}, "driver problem": {"kind", "driver", "error.message", "error.wayOut"},
+}
+
+// listed is what a command's list is of, where that is not its noun.
+var listed = map[api.CLI]string{
+	{Noun: "machine", Verb: "bmc-log"}:         "BMC operation",
+	{Noun: "machine", Verb: "driver-problems"}: "driver problem",
 }
 
 // Print shows an answer to a person: a list as a table, anything else as YAML. What comes from the wire is made printable.
@@ -51,7 +61,7 @@ func Print(out io.Writer, noun string, answer json.RawMessage) error {
 	table(out, noun, items)
 	if next, ok := m["next"].(string); ok && next != "" {
 		flag := "after"
-		if noun == "workflow" || noun == "event" { // newest first
+		if noun == "workflow" || noun == "event" || noun == "BMC operation" { // newest first
 			flag = "before"
 		}
 		fmt.Fprintf(out, "more: --%s %s\n", flag, next)
@@ -63,6 +73,8 @@ func plural(noun string) string {
 	switch {
 	case noun == "health":
 		return "warnings"
+	case noun == "port":
+		return "questions about ports"
 	case strings.HasSuffix(noun, "y"):
 		return strings.TrimSuffix(noun, "y") + "ies"
 	}
@@ -102,7 +114,7 @@ func table(out io.Writer, noun string, items []any) {
 
 // headings are the columns whose last member does not say it.
 var headings = map[string]string{
-	"deployment.imageName": "IMAGE", "bmc.address": "BMC", "stateReason": "REASON", "machineId": "MACHINE", "error.message": "ERROR", "layout.table": "TABLE",
+	"deployment.imageName": "IMAGE", "bmc.address": "BMC", "stateReason": "REASON", "machineId": "MACHINE", "error.message": "ERROR", "error.wayOut": "WAY OUT", "layout.table": "TABLE",
 	"rawBytes": "SIZE", "usedBytes": "USED", "storedBytes": "STORED", "poolStart": "FROM", "poolEnd": "TO", "runsOn": "RUNS ON", "wayOut": "WAY OUT",
 	"policy.hardwareProfile": "PROFILE", "lastSeen": "LAST SEEN", "lastUsed": "LAST USED",
 }
