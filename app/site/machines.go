@@ -130,7 +130,7 @@ func (s *Site) wireMachines(context.Context) error {
 				}
 				return s.registry.Probe(ctx, in)
 			},
-			Ref: secret.Ref, Open: s.login, Unsettled: s.rotationUnsettled,
+			Ref: secret.Ref, Unsettled: s.rotationUnsettled,
 			Left: func(was *app.Machine) { s.redfish.Forget(was.BMC.Address) },
 		}),
 		commission: commission.New(s.ports),
@@ -158,17 +158,6 @@ func (s *Site) seal(ctx context.Context, name string, c enroll.Credentials) (str
 	return secret.Ref(name), s.vault.Put(ctx, name, secret.Login(c.Username, c.Password))
 }
 
-// login opens the credential that a machine's BMC is reached with.
-func (s *Site) login(ctx context.Context, m *app.Machine) (enroll.Credentials, error) {
-	v, err := s.vault.Resolve(secret.For(ctx, secret.Use{MachineID: m.ID}), m.BMC.CredentialRef)
-	if err != nil {
-		return enroll.Credentials{}, err
-	}
-	user, _ := v.Field("username")
-	password, _ := v.Field("password")
-	return enroll.Credentials{Username: user, Password: password}, nil
-}
-
 func (s *Site) unseal(ctx context.Context, ref string) error {
 	name, ok := strings.CutPrefix(ref, secret.Ref(""))
 	if !ok {
@@ -184,16 +173,29 @@ func (s *Site) halt(m *app.Machine) {
 	}
 }
 
-// forget drops the sessions on a machine's BMC and removes the credential that enrolment sealed for it.
+// forget drops the sessions on a machine's BMC and removes the credentials that were sealed for it.
 func (s *Site) forget(ctx context.Context, m *app.Machine) error {
 	if m.BMC == nil {
 		return nil
 	}
 	s.redfish.Forget(m.BMC.Address)
-	if m.BMC.CredentialRef != secret.Ref("bmc-"+m.ID) {
-		return nil // the operator's own secret
+	return s.forgetLogins(ctx, m.ID)
+}
+
+// forgetLogins removes all that was sealed for a machine alone: its login, one that took its place, and one that a rotation
+// left unsettled. An operator's own secret stays.
+func (s *Site) forgetLogins(ctx context.Context, machineID string) error {
+	all, err := s.vault.List(ctx)
+	if err != nil {
+		return err
 	}
-	return s.unseal(ctx, m.BMC.CredentialRef)
+	own := enroll.Secret(machineID)
+	for _, x := range all {
+		if x.Name == own || strings.HasPrefix(x.Name, own+".") {
+			err = errors.Join(err, s.vault.Delete(ctx, x.Name))
+		}
+	}
+	return err
 }
 
 // probe asks a BMC who it is, for the enrol form.

@@ -63,10 +63,11 @@ func differences(was, now *app.BMC, login bool) (out []string) {
 	note("driver", was.Driver, now.Driver)
 	note("address", was.Address, now.Address)
 	note("pinned key", was.SPKI, now.SPKI)
-	note("login from", was.CredentialRef, now.CredentialRef)
 	note("driver options", string(was.Options), string(now.Options))
 	if login {
 		out = append(out, "another login was typed")
+	} else {
+		note("login from", was.CredentialRef, now.CredentialRef)
 	}
 	if len(out) == 0 {
 		out = []string{"nothing of it is another"}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/drivers"
@@ -181,17 +182,18 @@ func (v *Verbs) changed(ctx context.Context, m *app.Machine, to app.BMC, card dr
 	return &next, nil
 }
 
-// keep seals a typed login, binds the machine anew and stores it. What fails leaves the login that was there.
+// keep seals a typed login, binds the machine anew and stores it. A login is sealed under a name of its own, and the one that
+// was there goes once nothing names it: whatever fails, and whoever else changes the same, the machine has the login that it
+// was last seen to answer to.
 func (v *Verbs) keep(ctx context.Context, was, next *app.Machine, c *Credentials) (m *app.Machine, err error) {
 	own := drivers.Overrides(was)
 	if c != nil {
-		undo, serr := v.reseal(ctx, was, next, *c)
-		if serr != nil {
-			return nil, serr
+		if next.BMC.CredentialRef, err = v.cfg.Seal(ctx, Secret(was.ID)+"."+app.NewID("login"), *c); err != nil {
+			return nil, err
 		}
 		defer func() {
-			if m == nil {
-				err = errors.Join(err, undo())
+			if err != nil {
+				err = errors.Join(err, v.cfg.Forget(context.WithoutCancel(ctx), next.BMC.CredentialRef))
 			}
 		}()
 	}
@@ -218,10 +220,24 @@ func (v *Verbs) keep(ctx context.Context, was, next *app.Machine, c *Credentials
 	if err != nil {
 		return nil, err
 	}
-	if was.BMC != nil {
-		v.cfg.Left(was)
+	if was.BMC == nil {
+		return m, nil
+	}
+	v.cfg.Left(was)
+	if old := was.BMC.CredentialRef; c != nil && v.ours(was.ID, old) {
+		_ = v.cfg.Forget(context.WithoutCancel(ctx), old) // one that stays goes with the machine
 	}
 	return m, nil
+}
+
+// Secret is the name of the login that is sealed for a machine alone. Those that take its place have a name that begins with
+// it and a dot.
+func Secret(machineID string) string { return "bmc-" + machineID }
+
+// ours reports a login that was sealed for the machine alone, not by an operator.
+func (v *Verbs) ours(machineID, ref string) bool {
+	own := v.cfg.Ref(Secret(machineID))
+	return ref == own || strings.HasPrefix(ref, own+".")
 }
 
 // introduce takes over what the first BMC of a machine says of it and was not known.
@@ -236,29 +252,4 @@ func (v *Verbs) introduce(ctx context.Context, m *app.Machine, card driver.Card)
 // said is what a BMC can say of a machine, by member.
 func said(m *app.Machine) map[string]string {
 	return map[string]string{"productUuid": string(m.UUID), "serial": m.Serial, "vendor": m.Vendor, "model": m.Model}
-}
-
-// reseal keeps a typed login as the machine's own, and gives what brings back what was there.
-func (v *Verbs) reseal(ctx context.Context, was, next *app.Machine, c Credentials) (undo func() error, err error) {
-	name := "bmc-" + was.ID
-	var old Credentials
-	ours := was.BMC != nil && was.BMC.CredentialRef == v.cfg.Ref(name)
-	if ours {
-		if old, err = v.cfg.Open(ctx, was); err != nil {
-			return nil, err
-		}
-	}
-	ref, err := v.cfg.Seal(ctx, name, c)
-	if err != nil {
-		return nil, err
-	}
-	next.BMC.CredentialRef = ref
-	return func() error {
-		ctx := context.WithoutCancel(ctx)
-		if !ours {
-			return v.cfg.Forget(ctx, ref)
-		}
-		_, err := v.cfg.Seal(ctx, name, old)
-		return err
-	}, nil
 }

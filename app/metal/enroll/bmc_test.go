@@ -32,11 +32,11 @@ func TestABMCIsReachedOtherwise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := app.BMC{Driver: "redfish", Address: "192.0.2.11", SPKI: "cd", CredentialRef: "secret:bmc-" + m.ID}
+	want := app.BMC{Driver: "redfish", Address: "192.0.2.11", SPKI: "cd", CredentialRef: got.BMC.CredentialRef}
 	if diff := cmp.Diff(want, *got.BMC); diff != "" || card.Firmware != "2.0" || len(got.Card) == 0 {
 		t.Errorf("%s, card %+v", diff, card)
 	}
-	if d.sealed[want.CredentialRef] != *newLogin || !slices.Equal(d.left, []string{"192.0.2.10"}) || !d.forced {
+	if d.sealed[want.CredentialRef] != *newLogin || len(d.sealed) != 1 || !slices.Equal(d.left, []string{"192.0.2.10"}) || !d.forced {
 		t.Errorf("sealed %v, left %v, forced %v", d.sealed, d.left, d.forced)
 	}
 	if tried := d.tried[0]; tried.Address != "192.0.2.11" || tried.SPKI != "cd" || d.typed[0] != newLogin {
@@ -131,6 +131,36 @@ func TestAnUnsettledRotationKeepsBothPasswords(t *testing.T) {
 	}
 }
 
+// Until the machine is reached otherwise it keeps its login: the appliance may end at any instant, and two people may change
+// the same BMC at once.
+func TestALoginIsNotLostOnTheWay(t *testing.T) {
+	d, m := enrolled(t)
+	old := d.sealed[m.BMC.CredentialRef]
+	login := func() enroll.Credentials {
+		now, err := d.db.Machine(t.Context(), m.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.sealed[now.BMC.CredentialRef]
+	}
+	other := &enroll.Credentials{Username: "admin", Password: "of-the-other"}
+	d.binding = func() {
+		if login() != old {
+			t.Errorf("it is still at its old address, with the login %v", login())
+		}
+		if _, _, err := d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{Address: "192.0.2.12", Credentials: other}); err != nil {
+			t.Error(err)
+		}
+	}
+	_, _, err := d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{Address: "192.0.2.11", Credentials: newLogin})
+	if e, _ := app.AsError(err); e == nil || e.Reason != "machine-changed" {
+		t.Errorf("the second change gave %v", err)
+	}
+	if login() != *other || len(d.sealed) != 1 {
+		t.Errorf("it has the login %v of %v", login(), d.sealed)
+	}
+}
+
 // A machine whose board was replaced keeps its name, and takes over what the new one says.
 func TestAnotherBoardIsAccepted(t *testing.T) {
 	d, m := enrolled(t)
@@ -189,7 +219,7 @@ func TestAMachineIsGivenABMC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := app.BMC{Driver: "redfish", Address: "192.0.2.11", SPKI: "ab", CredentialRef: "secret:bmc-" + m.ID}
+	want := app.BMC{Driver: "redfish", Address: "192.0.2.11", SPKI: "ab", CredentialRef: got.BMC.CredentialRef}
 	if diff := cmp.Diff(want, *got.BMC); diff != "" || d.sealed[want.CredentialRef] != *newLogin || len(d.left) != 0 {
 		t.Errorf("%s, sealed %v, left %v", diff, d.sealed, d.left)
 	}

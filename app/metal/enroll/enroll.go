@@ -28,9 +28,8 @@ type Config struct {
 	Probe func(ctx context.Context, b app.BMC) (driver.Card, error)
 	// Try is Probe with a typed login; nil: the one that is kept.
 	Try func(ctx context.Context, b app.BMC, c *Credentials) (driver.Card, error)
-	// Ref is the reference to a sealed credential by its name, and Open the login that a machine is reached with.
-	Ref  func(name string) string
-	Open func(ctx context.Context, m *app.Machine) (Credentials, error)
+	// Ref is the reference to a sealed credential by its name.
+	Ref func(name string) string
 	// Unsettled reports that a rotation left both the old and the new password of a machine's BMC, so that which of them it
 	// takes is not known.
 	Unsettled func(ctx context.Context, machineID string) (bool, error)
@@ -133,7 +132,7 @@ func (v *Verbs) seal(ctx context.Context, m *app.Machine, c *Credentials) (strin
 	if m.BMC == nil || c == nil {
 		return "", nil
 	}
-	ref, err := v.cfg.Seal(ctx, "bmc-"+m.ID, *c)
+	ref, err := v.cfg.Seal(ctx, Secret(m.ID), *c)
 	m.BMC.CredentialRef = ref
 	return ref, err
 }

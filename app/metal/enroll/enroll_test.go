@@ -22,17 +22,18 @@ const uuid = "00112233-4455-6677-8899-aabbccddeeff"
 // desk is an enrolment desk with a real store and a BMC that says what the test wants.
 type desk struct {
 	*enroll.Verbs
-	db     *store.DB
-	card   driver.Card
-	probe  error
-	bind   error
-	sealed map[string]enroll.Credentials
-	forced bool // the last bindings were made with force
-	probed int
-	tried  []app.BMC // with what login: see typed
-	typed  []*enroll.Credentials
-	left   []string // addresses of BMCs that are reached otherwise
-	torn   bool     // a rotation of the BMC's password is unsettled
+	db      *store.DB
+	card    driver.Card
+	probe   error
+	bind    error
+	binding func() // what happens meanwhile, once
+	sealed  map[string]enroll.Credentials
+	forced  bool // the last bindings were made with force
+	probed  int
+	tried   []app.BMC // with what login: see typed
+	typed   []*enroll.Credentials
+	left    []string // addresses of BMCs that are reached otherwise
+	torn    bool     // a rotation of the BMC's password is unsettled
 }
 
 func newDesk(t *testing.T) *desk {
@@ -61,14 +62,15 @@ func newDesk(t *testing.T) *desk {
 			d.tried, d.typed = append(d.tried, b), append(d.typed, c)
 			return d.card, d.probe
 		},
-		Ref: func(name string) string { return "secret:" + name },
-		Open: func(_ context.Context, m *app.Machine) (enroll.Credentials, error) {
-			return d.sealed[m.BMC.CredentialRef], nil
-		},
+		Ref:       func(name string) string { return "secret:" + name },
 		Unsettled: func(context.Context, string) (bool, error) { return d.torn, nil },
 		Left:      func(was *app.Machine) { d.left = append(d.left, was.BMC.Address) },
 		Bind: func(_ context.Context, m *app.Machine, own map[string]app.Binding, force bool) error {
 			m.Drivers, d.forced = own, force
+			if f := d.binding; f != nil {
+				d.binding = nil
+				f()
+			}
 			return d.bind
 		},
 	})
