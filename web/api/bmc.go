@@ -12,7 +12,7 @@ import (
 type BMCChange struct {
 	Driver         string          `json:"driver,omitempty" doc:"driver of the BMC: redfish, ipmi, or one of a plugin; a machine without a BMC is given one by driver, address and login"`
 	Address        string          `json:"address,omitempty" doc:"host name, IP address or https URL of the BMC; absent: as it is"`
-	AcceptPin      string          `json:"acceptPin,omitempty" doc:"SHA-256 of the TLS key to accept from now on, 64 hex digits; absent: the pinned one"`
+	AcceptPin      string          `json:"acceptPin,omitempty" doc:"SHA-256 of the TLS key to accept from now on, 64 hex digits; absent: the pinned one, or the first one seen of a BMC that had none"`
 	CredentialsRef string          `json:"credentialsRef,omitempty" doc:"stored secret that holds the login"`
 	Credentials    *Credentials    `json:"credentials,omitempty"`
 	Options        json.RawMessage `json:"driverOptions,omitempty" doc:"options of the driver, in place of the old ones"`

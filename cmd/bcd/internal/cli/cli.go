@@ -34,14 +34,22 @@ var examples = map[string]string{
 		"  bcd machine enroll -f node-1.yaml",
 	"machines.deploy": "  bcd machine deploy node-1 --image debian-12 --sshKeys @~/.ssh/id_ed25519.pub --wait\n" +
 		"  bcd machine deploy node-1 node-2 node-3 --image debian-12 --disk.kind nvme",
-	"machines.power":      "  bcd machine power on node-1 node-2",
-	"machines.boot-iso":   "  bcd machine boot-iso node-1 --image debian-12-netinst --wait\n  bcd machine exit-iso node-1 --installed",
-	"machines.override":   "  bcd machine override ready node-1 --reason 'the disk was replaced'",
-	"machines.commission": "  bcd machine commission node-1 --wait",
-	"machines.query":      "  bcd machine query node-1 bios.getSettings",
-	"subnets.create":      "  bcd subnet add 192.0.2.0/24 --poolStart 192.0.2.100 --poolEnd 192.0.2.199 --gateway 192.0.2.1",
-	"images.import":       "  bcd image import debian-12 --url https://images.example/debian-12.qcow2 --sha256 …",
-	"secrets.put":         "  bcd secret set note --value\n  echo '{value: {username: admin, password: …}}' | bcd secret set bmc -f -",
+	"machines.power":    "  bcd machine power on node-1 node-2",
+	"machines.boot-iso": "  bcd machine boot-iso node-1 --image debian-12-netinst --wait\n  bcd machine exit-iso node-1 --installed",
+	"machines.exit-iso": "  bcd machine exit-iso node-1\n  bcd machine exit-iso node-1 --installed",
+	"machines.set-bmc": "  bcd machine set-bmc node-1 --address https://192.0.2.12 --test\n" +
+		"  bcd machine set-bmc node-1 --driver redfish --address https://192.0.2.12 --credentials.username admin\n" +
+		"  bcd machine set-bmc node-1 --credentialsRef secret://root/rack1-bmc",
+	"machines.forget-kexec": "  bcd machine forget-kexec node-1\n  bcd machine kexec node-1",
+	"ports.list":            "  bcd port list",
+	"ports.answer":          "  bcd port list\n  bcd port answer pq-mfrggzdfmztwq2lk accept",
+	"ports.forget":          "  bcd port forget pq-mfrggzdfmztwq2lk",
+	"machines.override":     "  bcd machine override ready node-1 --reason 'the disk was replaced'",
+	"machines.commission":   "  bcd machine commission node-1 --wait",
+	"machines.query":        "  bcd machine query node-1 bios.getSettings",
+	"subnets.create":        "  bcd subnet add 192.0.2.0/24 --poolStart 192.0.2.100 --poolEnd 192.0.2.199 --gateway 192.0.2.1",
+	"images.import":         "  bcd image import debian-12 --url https://images.example/debian-12.qcow2 --sha256 …",
+	"secrets.put":           "  bcd secret set note --value\n  echo '{value: {username: admin, password: …}}' | bcd secret set bmc -f -",
 }
 
 // special lists the routes whose commands are written by hand, in this package.
