@@ -158,6 +158,9 @@ func sentence(e *app.Error) string {
 }
 
 func upper(s string) string {
+	if strings.HasPrefix(s, "bcd ") { // a name
+		return s
+	}
 	r, n := utf8.DecodeRuneInString(s)
 	if n == 0 {
 		return s
