@@ -118,7 +118,7 @@ func bootUEFI(t *testing.T, dist, vars string) *guest {
 	data := g.site.Boot()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	data.SiteURLs, data.BootMAC = []string{"https://10.0.2.2:" + port}, "52:54:00:12:34:56"
-	g.console = qemu(t, "-cpu", virtual.Processor, "-M", "q35", "-m", "1024", "-smp", "2", "-nographic", "-no-reboot", "-monitor", "none", "-serial", "stdio",
+	g.console = qemu(t, g.site, "-cpu", virtual.Processor, "-M", "q35", "-m", "1024", "-smp", "2", "-nographic", "-no-reboot", "-monitor", "none", "-serial", "stdio",
 		"-drive", "if=pflash,format=raw,unit=0,readonly=on,file="+ovmfCode, "-drive", "if=pflash,format=raw,unit=1,file="+vars,
 		"-drive", "if=none,id=cd,media=cdrom,readonly=on,file="+bootCD(t, dist, initrd(t, dist, *data, system()...)), "-device", "ide-cd,drive=cd",
 		"-netdev", "user,id=n0", "-device", "virtio-net-pci,netdev=n0,mac="+data.BootMAC)

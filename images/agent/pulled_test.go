@@ -63,7 +63,7 @@ func TestGuestDiskPulled(t *testing.T) {
 	if err := os.Truncate(disk, 64<<20); err != nil {
 		t.Fatal(err)
 	}
-	small(t, dist, initrd(t, dist, *data), "-qmp", "unix:"+filepath.Join(dir, "qmp")+",server=on,wait=off", "-device", "virtio-scsi-pci",
+	small(t, site, dist, initrd(t, dist, *data), "-qmp", "unix:"+filepath.Join(dir, "qmp")+",server=on,wait=off", "-device", "virtio-scsi-pci",
 		"-drive", "if=none,id=a,format=raw,file="+disk, "-device", "scsi-hd,id=pull,drive=a,serial=PULL1",
 		"-drive", "if=none,id=b,format=raw,file="+other, "-device", "scsi-hd,drive=b,serial=STAY1")
 	order.Disk = agentv1.DiskTarget{Serial: "PULL1"}
@@ -138,8 +138,8 @@ func imageServer(t *testing.T, raw []byte, each func()) (order agentv1.Write, ur
 	return agentv1.Write{ImageID: "img-1", IndexURL: "/index", IndexSHA256: chunk.Digest(index), RawBytes: int64(len(raw)), SectorSize: 512}, "http://10.0.2.2:" + port
 }
 
-// small boots a guest that has what the arguments say. It ends with the test.
-func small(t *testing.T, dist, initrd string, args ...string) {
+// small boots a guest that has what the arguments say, and whose agent calls the site. It ends with the test.
+func small(t *testing.T, site *agenttest.Site, dist, initrd string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), guestTime)
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", append([]string{"-cpu", virtual.Processor, "-M", "q35", "-m", "768", "-smp", "2", "-nographic", "-no-reboot",
@@ -151,7 +151,10 @@ func small(t *testing.T, dist, initrd string, args ...string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
+	done := make(chan struct{})
+	go func() { defer close(done); _ = cmd.Wait() }()
+	site.MachineEnds(done)
+	t.Cleanup(func() { cancel(); <-done })
 }
 
 // unplug takes a device out of a machine and returns when the guest has let go of it.

@@ -42,7 +42,7 @@ func TestGuest(t *testing.T) {
 	data.BootMAC = "52:54:00:12:34:56"
 	data.BootURLs = []string{streams(t)}
 	spare := spareDisks(t)
-	console := start(t, dist, initrd(t, dist, *data), image, spare)
+	console := start(t, site, dist, initrd(t, dist, *data), image, spare)
 	site.Send(site.Command("inventory", agentv1.KindInventory, struct{}{}))
 	var inv agentv1.Inventory
 	decode(t, site.Result("inventory"), &inv)
@@ -175,9 +175,9 @@ func initrd(t *testing.T, dist string, data agentv1.BootData, more ...cpio.Recor
 }
 
 // start boots the guest and gives the lines of its console. It ends with the test.
-func start(t *testing.T, dist, initrd, image string, spare []string) <-chan string {
+func start(t *testing.T, site *agenttest.Site, dist, initrd, image string, spare []string) <-chan string {
 	t.Helper()
-	return qemu(t,
+	return qemu(t, site,
 		"-cpu", virtual.Processor, "-M", "q35", "-m", "1024", "-smp", "2", "-nographic", "-no-reboot", "-uuid", "11111111-2222-3333-4444-555555555555",
 		"-monitor", "none", "-serial", "stdio", "-kernel", filepath.Join(dist, ramdisk.KernelFile), "-initrd", initrd, "-append", "console=ttyS0",
 		"-netdev", "user,id=n0", "-device", "virtio-net-pci,netdev=n0,romfile=",
@@ -187,8 +187,8 @@ func start(t *testing.T, dist, initrd, image string, spare []string) <-chan stri
 	)
 }
 
-// qemu runs a machine and gives the lines of its console, until it is off. It ends with the test.
-func qemu(t *testing.T, args ...string) <-chan string {
+// qemu runs a machine whose agent calls the site, and gives the lines of its console, until it is off. It ends with the test.
+func qemu(t *testing.T, site *agenttest.Site, args ...string) <-chan string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), guestTime)
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
@@ -200,6 +200,7 @@ func qemu(t *testing.T, args ...string) <-chan string {
 		t.Fatal(err)
 	}
 	lines, done := make(chan string, 8192), make(chan struct{})
+	site.MachineEnds(done)
 	begin := time.Now()
 	go func() {
 		defer close(done)

@@ -30,6 +30,7 @@ type Site struct {
 	sign ed25519.PrivateKey
 	cert tls.Certificate
 	url  string
+	gone <-chan struct{} // closed when the machine has ended; nil: none is known
 
 	mu       sync.Mutex // protects what follows
 	changed  chan struct{}
@@ -141,20 +142,28 @@ func (s *Site) change(f func()) {
 // patience is how long Await waits: nothing in a bubble, and longer than any test is given outside.
 const patience = 30 * time.Minute
 
+// MachineEnds tells which machine's agent calls: once done is closed, Await waits for nothing more.
+func (s *Site) MachineEnds(done <-chan struct{}) { s.gone = done }
+
 // Await blocks until cond holds, and fails the test when it does not come to hold.
 func (s *Site) Await(cond func(Heard) bool) {
 	s.t.Helper()
 	late := time.NewTimer(patience)
 	defer late.Stop()
-	for {
+	for gone := s.gone; ; {
 		s.mu.Lock()
 		h, changed := s.heard(), s.changed
 		s.mu.Unlock()
 		if cond(h) {
 			return
 		}
+		if gone == nil && s.gone != nil {
+			s.t.Fatalf("the machine ended; heard %+v", h)
+		}
 		select {
 		case <-changed:
+		case <-gone:
+			gone = nil // what it said last counts
 		case <-late.C:
 			s.t.Fatalf("waited in vain; heard %+v", h)
 		}
