@@ -18,7 +18,7 @@ func (m media) Eject(ctx *driver.Context) error {
 				continue
 			}
 			if err := m.empty(ctx, c, d); err != nil {
-				return err
+				return hiding(err, d.image())
 			}
 		}
 		return nil

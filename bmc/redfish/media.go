@@ -48,9 +48,7 @@ func (m media) Insert(ctx *driver.Context, iso string) error {
 		return refused
 	})
 	if err != nil {
-		e := driver.AsError(err)
-		e.Message = strings.ReplaceAll(e.Message, iso, imageName(iso))
-		return e
+		return hiding(err, iso)
 	}
 	return nil
 }
@@ -62,6 +60,52 @@ func imageName(address string) string {
 		return clip(path.Base(address), 80)
 	}
 	return clip(u.Scheme+"://"+u.Host+"/.../"+path.Base(u.Path), 120)
+}
+
+// The parts of an image's path that open something are long; as much of one as this is taken for it, for what a BMC says is
+// cut.
+const (
+	longPart = 16
+	somePart = 6
+)
+
+// hideImage takes an image's address out of what a BMC says, and also what opens the image when the BMC says that alone.
+func hideImage(text, address string) string {
+	text = strings.ReplaceAll(text, address, imageName(address))
+	u, err := url.Parse(address)
+	if err != nil {
+		return text
+	}
+	for part := range strings.SplitSeq(path.Dir(u.Path), "/") {
+		if len(part) >= longPart {
+			text = hidePart(text, part)
+		}
+	}
+	return text
+}
+
+// hidePart takes a word, and each beginning of it, out of a text.
+func hidePart(text, part string) string {
+	var out strings.Builder
+	for {
+		at := strings.Index(text, part[:somePart])
+		if at < 0 {
+			return out.String() + text
+		}
+		n := somePart
+		for n < len(part) && at+n < len(text) && text[at+n] == part[n] {
+			n++
+		}
+		out.WriteString(text[:at] + "...")
+		text = text[at+n:]
+	}
+}
+
+// hiding is an error of a BMC about an image, without what opens the image.
+func hiding(err error, address string) error {
+	e := driver.AsError(err)
+	e.Message = hideImage(e.Message, address)
+	return e
 }
 
 // nextDrive reports whether another drive may take what this one refused: Cisco UCS has drives for its console alone, which
@@ -152,7 +196,7 @@ func (m media) fill(ctx *driver.Context, c *conn, at, iso string) (again bool, e
 			if refused = f.err("inserting the image into its virtual CD"); !f.otherForm() {
 				return f.passing() || f.status >= http.StatusInternalServerError, refused
 			}
-			m.log.Info("BMC refused a form of inserting an image", "bmc", c.target.origin, "drive", d.id, "answer", strings.ReplaceAll(f.text(), iso, imageName(iso)))
+			m.log.Info("BMC refused a form of inserting an image", "bmc", c.target.origin, "drive", d.id, "answer", hideImage(f.text(), iso))
 			continue
 		default:
 			if err := m.follow(ctx, c, r, "inserting the image"); err != nil {

@@ -318,6 +318,41 @@ func TestInsertRefusals(t *testing.T) {
 	})
 }
 
+// A BMC repeats the address that it was given, or a part of it, in what it refuses: what opens the image reaches no error.
+func TestInsertKeepsWhatOpensTheImage(t *testing.T) {
+	const key = "q3Jx7-mN_v0kTzL9aW5yB2cD8eF1gH4i"
+	const address = "http://192.0.2.1:7480/boot/" + key + "/boot.iso"
+	for name, text := range map[string]string{
+		"the address": "Unable to open " + address + ".", "its path": "GET /boot/" + key + "/boot.iso: 404", "escaped": "image=http%3A%2F%2F192.0.2.1%3A7480%2Fboot%2F" + key + "%2Fboot.iso",
+		"the key": "no such directory: " + key, "cut off": "cannot open the remote image file at http://192.0.2.1:7480/boot/" + key[:20],
+		"cut off by us": strings.Repeat("a long story ", 40)[:500-len("/boot/")-20] + "/boot/" + key + "/boot.iso",
+	} {
+		for _, action := range []string{"InsertMedia", "EjectMedia"} {
+			bmc := bmctest.NewRedfish(t)
+			if action == "EjectMedia" {
+				bmc.SetMedium(bmctest.CDPath, address)
+			}
+			r := newRig(t, bmc)
+			r.bmc.Intercept = func(w http.ResponseWriter, q *http.Request, _ map[string]any) bool {
+				if q.Method == http.MethodGet || !strings.Contains(q.URL.Path, "VirtualMedia") {
+					return false
+				}
+				bmctest.Fail(w, 400, "Base.1.0.GeneralError", text)
+				return true
+			}
+			var err *driver.Error
+			if action == "InsertMedia" {
+				_, err = r.call("virtual-media", "insert", insertArgs(address))
+			} else {
+				_, err = r.call("virtual-media", "eject", "[]")
+			}
+			if err == nil || strings.Contains(err.Message, key[:8]) {
+				t.Errorf("%s, %s: %v", action, name, err)
+			}
+		}
+	}
+}
+
 // An iDRAC 9 says inserted for a while after an ejection, and fails at an insertion that follows at once.
 func TestInsertRightAfterEject(t *testing.T) {
 	bmc := bmctest.NewRedfish(t)
