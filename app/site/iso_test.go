@@ -79,13 +79,13 @@ func (c *computer) readPart(ctx context.Context, url, span string) bool {
 	}
 	defer res.Body.Close()
 	var b bytes.Buffer
-	if _, err := b.ReadFrom(res.Body); err != nil {
+	if _, err := b.ReadFrom(res.Body); err != nil || res.StatusCode >= 300 {
 		return false
 	}
 	if span != "" && !bytes.HasPrefix(bootCD(true, true)[40960:], b.Bytes()) && strings.HasPrefix(span, "bytes=4") {
 		c.t.Errorf("%s of the image is other bytes", span)
 	}
-	return res.StatusCode < 300
+	return true
 }
 
 func putISO(r *rig, name string, image []byte) app.Image {

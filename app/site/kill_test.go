@@ -103,7 +103,7 @@ func (p path) killedAt(t *testing.T, at string) {
 	}
 	c.until("the machine is on", func() bool { return len(c.boots) == 1 })
 	if c.refuse = p.refuse; p.hangs {
-		c.hangs, r.cfg.Silence = 1, time.Second
+		c.hangs, r.cfg.Silence = true, time.Second
 	}
 	during, held, release := c.holdAt(at)
 	if during {

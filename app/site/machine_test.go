@@ -61,7 +61,7 @@ type computer struct {
 	offs  int
 	runs  map[string]int // commands the agent ran, by kind
 	keys  []string       // their keys, in order
-	hangs int            // systems that will hang when they are entered
+	hangs bool           // a system that is entered by kexec hangs, whenever that is
 	home  string         // the address the seed on the disk says to call; "": no system is installed
 	homes int            // calls that were answered
 	isos  int            // CD images that a loader read to the end of what it starts
@@ -137,7 +137,7 @@ func (c *computer) on(target string) {
 				return
 			}
 		}
-		c.system(ctx)
+		c.system(ctx, false)
 	})
 }
 
@@ -252,7 +252,7 @@ func (c *computer) ramdisk(ctx context.Context, boot *agentv1.BootData) {
 		Boot: boot, State: filepath.Join(c.t.TempDir(), "run"), Handlers: c.handlers(), Host: agent.Host{BootID: newBootID(), MACs: []string{string(c.mac)}, UUID: uuid, Firmware: cmp.Or(string(c.firmware), "bios")},
 		Leave: func(string) {
 			if c.refuse == nil {
-				c.wg.Go(func() { c.crash(); c.system(ctx) })
+				c.wg.Go(func() { c.crash(); c.system(ctx, true) })
 			}
 		},
 	})
@@ -316,13 +316,9 @@ func (c *computer) install(payload json.RawMessage) {
 }
 
 // system is the installed one: it calls home. An empty disk is silent, and so is a system that hangs.
-func (c *computer) system(ctx context.Context) {
+func (c *computer) system(ctx context.Context, byKexec bool) {
 	c.mu.Lock()
-	home := c.home
-	hung := home != "" && c.hangs > 0
-	if hung {
-		c.hangs--
-	}
+	home, hung := c.home, byKexec && c.hangs
 	c.mu.Unlock()
 	if home == "" || hung {
 		return
