@@ -28,7 +28,7 @@ func (a *API) bootOrder(c *Call, _ none) (*BootOrderReport, error) {
 	}
 	b, err := a.BootOrders.BootOrder(c, m.ID)
 	if app.CodeOf(err) == app.NotFound {
-		return nil, app.Errorf(app.NotFound, "no-boot-order", "the boot order of %s was never read", m.Name).Do("commission it")
+		return nil, app.Errorf(app.NotFound, "no-boot-order", "the boot order of %s was never read", m.Name).Do("commission it; of a deployed machine it is read at its next deploy or release")
 	}
 	if err != nil {
 		return nil, err

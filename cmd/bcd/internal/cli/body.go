@@ -202,7 +202,7 @@ func (b *body) flag(path []string, t reflect.Type, doc string, files bool) {
 		v := f.String(flag, "", doc+"; as JSON")
 		*get = func() (any, error) {
 			if !json.Valid([]byte(*v)) {
-				return nil, app.Invalid(flag, "is not JSON")
+				return nil, app.Invalid(flag, "is not JSON").Do("write JSON, in quotes for the shell, or put the request into a file: -f FILE")
 			}
 			return json.RawMessage(*v), nil
 		}
