@@ -218,3 +218,11 @@ func said(e app.Event) string {
 // Live is the address of a page's stream. The mark says what the page was made of: a stream that begins, or begins again
 // after the appliance was away, tells the page at once when that has changed.
 func Live(path, mark string) string { return path + "?mark=" + mark }
+
+// markTime writes when a boot passed something, counted from its start: what a BMC copies beforehand was read before it.
+func markTime(seconds float64) string {
+	if seconds < 0 {
+		return fmt.Sprintf("%.1f s before", -seconds)
+	}
+	return fmt.Sprintf("%.1f s", seconds)
+}

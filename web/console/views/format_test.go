@@ -73,3 +73,11 @@ func TestAgentLinesInWords(t *testing.T) {
 		t.Errorf("another kind: %q", got)
 	}
 }
+
+func TestMarkTime(t *testing.T) {
+	for seconds, want := range map[float64]string{-2: "2.0 s before", 0: "0.0 s", 6.25: "6.2 s"} {
+		if got := markTime(seconds); got != want {
+			t.Errorf("%v: %q", seconds, got)
+		}
+	}
+}
