@@ -78,9 +78,20 @@ func Invalid(field, format string, args ...any) *Error {
 	return Errorf(InvalidInput, "invalid-field", format, args...).At(field)
 }
 
-// Missing is a NotFound error for a noun and its id.
+// lists are the commands that list what there is of a noun.
+var lists = map[string]string{
+	"approval": "bcd approval list", "discovery": "bcd discovery list", "driver": "bcd driver list", "image": "bcd image list", "lease": "bcd lease list",
+	"machine": "bcd machine list", "plugin": "bcd plugin list", "pool": "bcd pool list", "profile": "bcd profile list", "question": "bcd port list",
+	"secret": "bcd secret list", "subnet": "bcd subnet list", "token": "bcd token list", "user": "bcd user list", "workflow": "bcd workflow list",
+}
+
+// Missing is a NotFound error for a noun and its id. Its way out is the list of what there is, where a command shows one.
 func Missing(noun, id string) *Error {
-	return Errorf(NotFound, noun+"-not-found", "there is no %s %q", noun, id)
+	e := Errorf(NotFound, noun+"-not-found", "there is no %s %q", noun, id)
+	if list := lists[noun]; list != "" {
+		e = e.Do("%s shows those there are", list)
+	}
+	return e
 }
 
 // AsError finds the Error in err, or reports false.

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/better-compute/bcd/app"
 )
 
 // What the help shows as an example is a command that there is, with flags and arguments that it takes.
@@ -60,6 +62,22 @@ func TestVerbsShowExamples(t *testing.T) {
 		if err != nil || cmd.CommandPath() != "bcd "+verb || cmd.Short == "" || !strings.Contains(cmd.Example, "bcd "+verb) {
 			t.Errorf("%s: %v, example %q", verb, err, cmd.Example)
 		}
+	}
+}
+
+// The way out of an error that something is not there is a command that there is.
+func TestWhatIsMissingIsListed(t *testing.T) {
+	root := &cobra.Command{Use: "bcd"}
+	root.AddCommand(Commands()...)
+	for _, noun := range []string{"approval", "discovery", "driver", "image", "lease", "machine", "plugin", "pool", "profile", "question", "secret", "subnet", "token", "user", "workflow"} {
+		list, ok := strings.CutSuffix(app.Missing(noun, "x").WayOut, " shows those there are")
+		cmd, _, err := root.Find(strings.Fields(strings.TrimPrefix(list, "bcd ")))
+		if !ok || err != nil || cmd.CommandPath() != list {
+			t.Errorf("%s: %q, %v", noun, app.Missing(noun, "x").WayOut, err)
+		}
+	}
+	if e := app.Missing("boot", "x"); e.WayOut != "" {
+		t.Errorf("a boot: %q", e.WayOut)
 	}
 }
 
