@@ -18,6 +18,14 @@ const (
 	byOutside = "outside" // firmware, or a person at it
 )
 
+// The bounds of a boot order as it is kept. A ramdisk or a BMC may say anything.
+const (
+	maxBootEntries = 256
+	maxBootText    = 2048 // bytes of one entry
+	maxBootID      = 256  // bytes
+	maxBootNotes   = 16
+)
+
 // maxOwnPartitions bounds the partitions that are remembered of a machine's disks.
 const maxOwnPartitions = 256
 
@@ -52,7 +60,7 @@ func (n *note) take(ctx context.Context, w *workflow.Workflow) error {
 		facts.Failed = r.Problem.Reason
 	}
 	n.choose(facts)
-	for _, p := range r.Partial {
+	for _, p := range r.Partial[:min(len(r.Partial), maxBootNotes)] {
 		b.Notes = append(b.Notes, Clip(p))
 	}
 	if w := r.Found.Timeout; w != nil && *w == app.BootWaits {
@@ -119,10 +127,21 @@ func (n *note) changed(by string, what []string) {
 
 func (n *note) view(v agentv1.BootView) app.BootView {
 	out := app.BootView{Time: n.now, During: n.during, Order: v.Order, Current: v.Current, Next: v.Next, Timeout: v.Timeout}
-	for _, e := range v.Entries {
+	for _, e := range v.Entries[:min(len(v.Entries), maxBootEntries)] {
 		out.Entries = append(out.Entries, app.BootEntry(e))
 	}
-	return out
+	return bounded(out)
+}
+
+// bounded leaves out of a boot order what no firmware has.
+func bounded(v app.BootView) app.BootView {
+	long := func(id string) bool { return len(id) > maxBootID }
+	v.Order = slices.DeleteFunc(slices.Clone(v.Order[:min(len(v.Order), maxBootEntries)]), long)
+	v.Entries = slices.DeleteFunc(v.Entries, func(e app.BootEntry) bool {
+		return long(e.ID) || len(e.Name)+len(e.Kind)+len(e.Protocol)+len(e.MAC)+len(e.Partition)+len(e.File)+len(e.Path) > maxBootText
+	})
+	v.Current, v.Next = Clip(v.Current), Clip(v.Next)
+	return v
 }
 
 // owned remembers the partitions of disks that deploys of this machine wrote: once the disk is wiped nothing else tells whose
@@ -224,12 +243,12 @@ func (n *note) fault(err error) {
 
 func (n *note) bmcView(o driver.BootOrder) app.BootView {
 	v := app.BootView{Time: n.now, During: n.during, Order: o.Order}
-	for _, x := range o.Options {
+	for _, x := range o.Options[:min(len(o.Options), maxBootEntries)] {
 		v.Entries = append(v.Entries, app.BootEntry{
 			ID: x.ID, Name: Clip(x.Name), Kind: x.Kind, Protocol: x.Protocol, MAC: x.MAC, Partition: x.Partition, Path: x.Path, Inactive: x.Disabled,
 		})
 	}
-	return v
+	return bounded(v)
 }
 
 // reading is the line of the history.

@@ -3,6 +3,7 @@ package metal_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -243,6 +244,25 @@ func TestCommissioningAdoptsWhatPeopleChanged(t *testing.T) {
 	b := o.during("commission", metal.BootOrderUse{Adopt: true})
 	if len(b.Own) != 3 || b.Own[0].ID != "Boot0002" || b.Own[1].ID != "Boot0001" || b.Own[2].ID != "Boot0005" {
 		t.Errorf("ours is %+v", b.Own)
+	}
+}
+
+// A ramdisk of a hostile machine says more than any firmware has: what is kept, told and shown of it has its bounds.
+func TestABootOrderWithoutEnd(t *testing.T) {
+	f := &firmware{kind: "uefi", entries: []agentv1.BootEntry{efiNet, efiDisk, {ID: "Boot0003", Name: "long", Kind: app.BootDisk, Path: strings.Repeat("p", 1<<20)}, {ID: strings.Repeat("B", 1<<20), Name: "named"}}}
+	o := newOrderly(t, f, nil)
+	o.during("commission", metal.BootOrderUse{Adopt: true})
+	for n := range 20_000 {
+		f.entries = append(f.entries, agentv1.BootEntry{ID: fmt.Sprintf("Boot%04X", n+16), Name: fmt.Sprint("disk ", n), Kind: app.BootDisk, Path: fmt.Sprint("NVMe ", n)})
+	}
+	b := o.during("deploy", metal.BootOrderUse{})
+	history, err := o.db.BootReadings(t.Context(), "m-1", 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := json.Marshal([]any{b, history, o.events})
+	if err != nil || len(doc) > 1<<20 || len(b.Agent.Entries) > 256 || len(b.Agent.Order) > 256 || b.Own[0].ID != "Boot0001" || b.Own[1].ID != "Boot0002" {
+		t.Errorf("%d bytes are kept, %d entries, %v", len(doc), len(b.Agent.Entries), err)
 	}
 }
 
