@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,7 +103,8 @@ func TestBehindIPMI(t *testing.T) {
 
 // TestMainJobOverIPMI takes one machine through its life by IPMI alone: the appliance hosts the driver as a confined plugin,
 // ipmitool speaks to OpenIPMI's simulator, and the simulator's machine is a virtual one. Its BMC tells the product UUID in
-// another byte order than the firmware, and no MAC: the port it netboots from is proposed, and confirmed.
+// another byte order than the firmware, and no MAC: the port it netboots from is proposed, and confirmed. Its image is a
+// qcow2 of 10 GiB, ten times its memory.
 func TestMainJobOverIPMI(t *testing.T) {
 	work, ramdisk := os.Getenv("BCD_LAB_WORK"), os.Getenv("BCD_LAB_RAMDISK")
 	if work == "" || ramdisk == "" {
@@ -109,6 +112,11 @@ func TestMainJobOverIPMI(t *testing.T) {
 	}
 	if err := ipmi.New(ipmi.Config{}).Health(t.Context()); err != nil {
 		t.Skipf("left out: %v", err)
+	}
+	for _, tool := range []string{"qemu-img", "sgdisk"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("left out: %v", err)
+		}
 	}
 	const name, uuid = "ipmi-1", app.UUID("4c4c4544-0042-3010-8031-c7c04f313233")
 	img, err := osimage.Build(t.Context(), osimage.Config{Cache: filepath.Join(work, "images")})
@@ -118,7 +126,7 @@ func TestMainJobOverIPMI(t *testing.T) {
 	dir := t.TempDir()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 	rack, err := NewRack(RackConfig{Dir: filepath.Join(dir, "machines"), Network: NetworkConfig{Name: "bcdt-ipmi-lab"}, Log: log,
-		Machines: []MachineSpec{{Name: name, Firmware: app.FirmwareUEFI, UUID: uuid}}})
+		Machines: []MachineSpec{{Name: name, Firmware: app.FirmwareUEFI, UUID: uuid, MemoryMiB: 1024, DiskBytes: 11 << 30}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +163,11 @@ func TestMainJobOverIPMI(t *testing.T) {
 		}
 	}
 	ok(d.PrepareNetwork(t.Context()))
-	_, err = d.ImportImage(t.Context(), img.Path)
+	imported, err := d.ImportImage(t.Context(), large(t, img.Path, 10<<30))
 	ok(err)
+	if imported.RawBytes != 10<<30 {
+		t.Errorf("an image of 10 GiB is one of %d bytes", imported.RawBytes)
+	}
 	m := enrollOverIPMI(t, d, sim, name)
 	if m.UUID == uuid || !m.UUID.Same(uuid) {
 		t.Fatalf("the BMC told the UUID %s, which is to be %s in another byte order", m.UUID, uuid)
@@ -177,6 +188,22 @@ func TestMainJobOverIPMI(t *testing.T) {
 	if machine.On() {
 		t.Error("a released machine is on")
 	}
+}
+
+// large makes a qcow2 of a raw image on a disk of so many bytes.
+func large(t *testing.T, raw string, bytes int64) string {
+	t.Helper()
+	dir := t.TempDir()
+	disk, out := filepath.Join(dir, "disk.raw"), filepath.Join(dir, "image.qcow2")
+	for _, c := range [][]string{
+		{"qemu-img", "convert", "-O", "raw", raw, disk}, {"qemu-img", "resize", "-q", "-f", "raw", disk, strconv.FormatInt(bytes, 10)},
+		{"sgdisk", "--move-second-header", disk}, {"qemu-img", "convert", "-O", "qcow2", disk, out},
+	} {
+		if said, err := exec.CommandContext(t.Context(), c[0], c[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", strings.Join(c, " "), err, said)
+		}
+	}
+	return out
 }
 
 // simulate starts a BMC for a machine, which sends the octets of the machine's UUID as they are printed.
