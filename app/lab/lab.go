@@ -209,8 +209,10 @@ func (d *Driver) Run(ctx context.Context, image string, plans []Plan) (deployed,
 
 // image gives the Debian image, built at the first run.
 func (l *lab) image(ctx context.Context) (*osimage.Image, error) {
-	l.say("building the Debian image, or finding it built")
-	img, err := osimage.Build(ctx, osimage.Config{Options: l.Image, Cache: filepath.Join(l.Work, "images"), Log: l.Log})
+	img, err := osimage.Build(ctx, osimage.Config{
+		Options: l.Image, Cache: filepath.Join(l.Work, "images"), Log: l.Log,
+		Step: func(name string) { l.say("building the Debian image: %s", name) },
+	})
 	if err != nil {
 		return nil, fmt.Errorf("building the Debian image: %w", err)
 	}

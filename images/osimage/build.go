@@ -21,6 +21,7 @@ type Config struct {
 	Options
 	Cache string       // directory that keeps built images; made if missing; must allow device nodes and many GiB
 	Log   *slog.Logger // default: discard
+	Step  func(string) // told each step of a build as it begins; may be nil
 }
 
 // Image is a built image.
@@ -102,6 +103,9 @@ func (cfg Config) build(ctx context.Context, dir string) (*Image, error) {
 		{"moving it into the cache", func() error { return errors.Join(os.RemoveAll(dir), os.Rename(work, dir)) }},
 	}
 	for _, s := range steps {
+		if cfg.Step != nil {
+			cfg.Step(s.name)
+		}
 		begun := time.Now()
 		if err := s.run(); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
