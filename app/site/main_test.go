@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -64,7 +66,9 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	_ = flag.Set("test.parallel", "8") // the cases wait for each other's disks and clocks more than for a processor
+	// The cases wait for disks and clocks too, so two share a processor. More would starve each other, of which each has two
+	// processes, past the limits of a handshake or a login.
+	_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0)))
 	code := m.Run()
 	removeTemplate()
 	os.Exit(code)
