@@ -49,6 +49,16 @@ func (c BMCChange) to(was *app.BMC) (now app.BMC, err error) {
 	return now, nil
 }
 
+// vouched refuses to show the login that is kept to whoever answers at another address with another key, or with none: the
+// change would be a way to learn the password.
+func (c BMCChange) vouched(was *app.BMC, now app.BMC) error {
+	if was == nil || c.Credentials != nil || c.CredentialRef != "" || now.Address == was.Address || was.SPKI != "" && now.SPKI == was.SPKI {
+		return nil
+	}
+	return app.Errorf(app.InvalidInput, "credentials-needed", "the login that is kept is for the BMC at %s: nothing shows that the one at %s is the same", was.Address, now.Address).
+		At("credentials").Do("type the login again, or name a stored one")
+}
+
 // whole refuses what does not say everything that a first BMC needs.
 func (c BMCChange) whole() error {
 	refuse := func(field, what string) error {
@@ -79,6 +89,9 @@ func (v *Verbs) ChangeBMC(ctx context.Context, machineID string, in BMCChange) (
 		}
 	}
 	to, err := in.to(m.BMC)
+	if err == nil {
+		err = in.vouched(m.BMC, to)
+	}
 	if err != nil {
 		return nil, card, err
 	}

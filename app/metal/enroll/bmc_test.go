@@ -109,6 +109,31 @@ func TestABMCThatIsNotChanged(t *testing.T) {
 	}
 }
 
+// The login that is kept is shown to no BMC that another address and another key, or none, make a stranger.
+func TestAKeptLoginIsNotShownToAStranger(t *testing.T) {
+	for _, test := range []bool{false, true} {
+		d, m := enrolled(t)
+		_, _, err := d.ChangeBMC(t.Context(), m.ID, enroll.BMCChange{Address: "192.0.2.11", Pin: "cd", Test: test})
+		if e, _ := app.AsError(err); e == nil || e.Reason != "credentials-needed" || e.Field != "credentials" || e.WayOut == "" {
+			t.Errorf("test %v: got %v", test, err)
+		}
+		if len(d.tried) != 0 {
+			t.Errorf("the BMC was asked: %+v", d.tried)
+		}
+		for name, c := range map[string]enroll.BMCChange{
+			"the pinned key":  {Address: "192.0.2.11"},
+			"the same place":  {Pin: "cd"},
+			"its own login":   {Address: "192.0.2.12", Pin: "cd", Credentials: newLogin},
+			"a stored secret": {Address: "192.0.2.12", Pin: "cd", CredentialRef: "secret:by-hand"},
+		} {
+			c.Test = true
+			if _, _, err := d.ChangeBMC(t.Context(), m.ID, c); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 // While a rotation is unsettled, a typed login may be tested, and a stored secret may take the old one's place: neither loses
 // a password that the BMC may take.
 func TestAnUnsettledRotationKeepsBothPasswords(t *testing.T) {
