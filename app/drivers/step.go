@@ -96,7 +96,11 @@ func (r *Registry) stepDriver(c StepCall) (*entry, error) {
 	r.mu.RUnlock()
 	switch {
 	case len(found) == 0:
-		return nil, app.Errorf(app.Unsupported, ReasonNoDriver, "no driver on %s serves %s", c.On, c.Concern).Do("install a plugin that does, and bind it")
+		wayOut := "install a plugin that does, and bind it"
+		if other := driver.RunsOnRamdisk; c.On != other && r.servedOn(c.Concern, other) {
+			wayOut = "let the step run on: " + other
+		}
+		return nil, app.Errorf(app.Unsupported, ReasonNoDriver, "no driver on %s serves %s", c.On, c.Concern).Do("%s", wayOut)
 	case len(found) > 1:
 		var ids []string
 		for _, e := range found {
@@ -108,6 +112,18 @@ func (r *Registry) stepDriver(c StepCall) (*entry, error) {
 		return nil, noPluginThere(found[0].driver.ID())
 	}
 	return found[0], nil
+}
+
+// servedOn reports whether a driver that runs there has the kind.
+func (r *Registry) servedOn(concern, where string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for id := range r.idsLocked() {
+		if e := r.activeLocked(id); e.driver.Has(concern) && e.driver.RunsOn() == where {
+			return true
+		}
+	}
+	return false
 }
 
 func noPluginThere(id string) error {
