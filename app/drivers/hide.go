@@ -9,4 +9,6 @@ import (
 var bootKey = regexp.MustCompile(`/boot/[A-Za-z0-9_-]{1,128}/`)
 
 // hideKeys takes such keys out of arguments that are written down.
-func hideKeys(args json.RawMessage) json.RawMessage { return bootKey.ReplaceAll(args, []byte("/boot/KEY/")) }
+func hideKeys(args json.RawMessage) json.RawMessage {
+	return bootKey.ReplaceAll(args, []byte("/boot/KEY/"))
+}
