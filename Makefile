@@ -61,7 +61,7 @@ lab: ## run the main job in virtual machines on an isolated network (as root); A
 	build/bcd lab --work .cache/lab $(if $(AUTO),--auto)
 
 # The packages whose tests boot machines: they run after the others, one package at a time, on an idle machine.
-GUESTS := ./images/osimage/... ./plugins/sandbox/... ./images/ramdisk/... ./images/agent/... ./netboot/... ./bmc/virtual/... ./images/osimage/... ./images/flat/... ./app/lab/...
+GUESTS := ./images/osimage/... ./plugins/sandbox/... ./images/ramdisk/... ./images/agent/... ./netboot/... ./bmc/virtual/... ./images/flat/... ./app/lab/...
 # SQLite in Go under the race detector takes minutes for each of its tests; its concurrency is raced through its users.
 NORACE := github.com/better-compute/bcd/store
 
