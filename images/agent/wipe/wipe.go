@@ -19,7 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"time"
 
@@ -143,9 +143,13 @@ func (w *Wiper) Wipe(ctx context.Context, order agentv1.Wipe, progress func(agen
 	for _, t := range targets {
 		total += t.dev.Size()
 	}
-	var done atomic.Int64
+	var mu sync.Mutex // disks are wiped side by side; progress is told in order, by one at a time
+	var done int64
 	report := func(n int64, note string) {
-		progress(agentv1.ProgressReport{Phase: "wipe", Message: note, Done: min(done.Add(n), total), Total: total, Unit: "bytes"})
+		mu.Lock()
+		defer mu.Unlock()
+		done = min(done+n, total)
+		progress(agentv1.ProgressReport{Phase: "wipe", Message: note, Done: done, Total: total, Unit: "bytes"})
 	}
 	report(0, "")
 	out := &agentv1.WipeResult{Disks: make([]agentv1.WipedDisk, len(targets))}
