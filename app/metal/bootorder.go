@@ -81,17 +81,21 @@ func (p *Ports) bootState(ctx context.Context, m *app.Machine) (*app.BootOrder, 
 	return b, err
 }
 
+// bootStepOf reads what a step of the boot order is for, its machine, and what is known of that.
+func (p *Ports) bootStepOf(ctx context.Context, s workflow.StepContext) (use bootStep, m *app.Machine, b *app.BootOrder, err error) {
+	if err = json.Unmarshal(s.Command().Payload, &use); err != nil {
+		return use, nil, nil, err
+	}
+	if m, err = p.Machine(ctx, s); err != nil {
+		return use, nil, nil, err
+	}
+	b, err = p.bootState(ctx, m)
+	return use, m, b, err
+}
+
 // prepareBootOrder completes the agent's order. What it depends on is changed by the note that follows it, and not before.
 func (p *Ports) prepareBootOrder(ctx context.Context, s workflow.StepContext) (any, error) {
-	var use bootStep
-	if err := json.Unmarshal(s.Command().Payload, &use); err != nil {
-		return nil, err
-	}
-	m, err := p.Machine(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	b, err := p.bootState(ctx, m)
+	use, _, b, err := p.bootStepOf(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -111,15 +115,7 @@ func (p *Ports) prepareBootOrder(ctx context.Context, s workflow.StepContext) (a
 // runBootNote stores what was found. It can be done again at any time: the state it starts from is read anew, and a reading
 // that was stored twice only stands twice in the history.
 func (p *Ports) runBootNote(ctx context.Context, s workflow.StepContext) (any, error) {
-	var use bootStep
-	if err := json.Unmarshal(s.Command().Payload, &use); err != nil {
-		return nil, err
-	}
-	m, err := p.Machine(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	b, err := p.bootState(ctx, m)
+	use, m, b, err := p.bootStepOf(ctx, s)
 	if err != nil {
 		return nil, err
 	}
