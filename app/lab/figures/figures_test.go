@@ -162,7 +162,7 @@ func TestPut(t *testing.T) {
 		t.Errorf("the names are %v", all)
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("the rest needs root")
+		t.Skip("left out: what follows asks for a figure by name, which needs root")
 	}
 	err := Run(t.Context(), Config{Only: []string{"no_such_figure"}})
 	if e, ok := app.AsError(err); !ok || e.Code != app.InvalidInput || !strings.Contains(e.WayOut, "dhcp_ratio_kea") {
