@@ -7,14 +7,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/drivers"
@@ -59,10 +57,7 @@ func plainDHCP(t *testing.T, n *Network, ns string) {
 // subnet is known and off, another's DHCP server gives addresses alone, and the ramdisk comes from a CD in the BMC's virtual
 // drive. The CD is out again when it has ended.
 func TestCommissionFromVirtualCD(t *testing.T) {
-	ramdisk := os.Getenv("BCD_LAB_RAMDISK")
-	if ramdisk == "" || os.Getenv("BCD_LAB_WORK") == "" {
-		t.Skip("left out: it takes minutes; set BCD_LAB_WORK to a folder and BCD_LAB_RAMDISK to a built ramdisk to run it as root")
-	}
+	_, ramdisk := folders(t)
 	const name = "cd-1"
 	dir := t.TempDir()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -73,26 +68,7 @@ func TestCommissionFromVirtualCD(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = rack.Close() })
 	plainDHCP(t, rack.Network, "bcdt-media-dhcp")
-	racked := make(chan error, 1)
-	go func() { racked <- rack.Run(t.Context()) }()
-	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	site, err := Program{Ramdisk: ramdisk, Output: io.Discard}.Start(t.Context(), Appliance{DataDir: data, Console: "127.0.0.1:0", Network: rack.Network, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = site.Wait(); <-racked })
-	client := NewClient(site.URL(), site.SPKI())
-	defer client.Close()
-	if err := client.Setup(t.Context(), site.SetupCode(), AdminUser, "lab-test-password"); err != nil {
-		t.Fatal(err)
-	}
-	begun := time.Now()
-	d := &Driver{API: client, Rack: rack, Say: func(format string, args ...any) {
-		t.Logf("%6.1f s "+format, append([]any{time.Since(begun).Seconds()}, args...)...)
-	}}
+	d, client, _ := start(t, rack, Program{Ramdisk: ramdisk, Output: io.Discard}, log)
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {

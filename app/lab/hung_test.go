@@ -67,10 +67,7 @@ func hangsAfterKexec(t *testing.T, dir, built string) string {
 // TestHungKernel enters a system by kexec that hangs. Nothing is heard of it, its machine is reset into its disk, and the
 // deploy ends well; the model is remembered as one on which kexec fails.
 func TestHungKernel(t *testing.T) {
-	ramdisk, work := os.Getenv("BCD_LAB_RAMDISK"), os.Getenv("BCD_LAB_WORK")
-	if ramdisk == "" || work == "" {
-		t.Skip("left out: it takes minutes; set BCD_LAB_WORK to a folder and BCD_LAB_RAMDISK to a built ramdisk to run it as root")
-	}
+	work, ramdisk := folders(t)
 	const name = "hangs-1"
 	dir := t.TempDir()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -86,32 +83,14 @@ func TestHungKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = rack.Close() })
-	racked := make(chan error, 1)
-	go func() { racked <- rack.Run(t.Context()) }()
-	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	program := Program{Ramdisk: ramdisk, Output: io.Discard, Silence: time.Minute}
-	site, err := program.Start(t.Context(), Appliance{DataDir: data, Console: "127.0.0.1:0", Network: rack.Network, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = site.Wait(); <-racked })
+	d, client, site := start(t, rack, Program{Ramdisk: ramdisk, Output: io.Discard, Silence: time.Minute}, log)
 	screen.show(site)
-	client := NewClient(site.URL(), site.SPKI())
-	defer client.Close()
-	begun := time.Now()
-	d := &Driver{API: client, Rack: rack, Say: func(format string, args ...any) {
-		t.Logf("%6.1f s "+format, append([]any{time.Since(begun).Seconds()}, args...)...)
-	}}
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(d.explain(name, err))
 		}
 	}
-	ok(client.Setup(t.Context(), site.SetupCode(), AdminUser, "lab-test-password"))
 	ok(d.PrepareNetwork(t.Context()))
 	_, err = d.ImportImage(t.Context(), image)
 	ok(err)

@@ -8,13 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/bmc/bmctest"
@@ -106,10 +104,7 @@ func TestBehindIPMI(t *testing.T) {
 // another byte order than the firmware, and no MAC: the port it netboots from is proposed, and confirmed. Its image is a
 // qcow2 of 10 GiB, ten times its memory.
 func TestMainJobOverIPMI(t *testing.T) {
-	work, ramdisk := os.Getenv("BCD_LAB_WORK"), os.Getenv("BCD_LAB_RAMDISK")
-	if work == "" || ramdisk == "" {
-		t.Skip("left out: it takes minutes; set BCD_LAB_WORK to a folder and BCD_LAB_RAMDISK to a built ramdisk to run it as root")
-	}
+	work, ramdisk := folders(t)
 	if err := ipmi.New(ipmi.Config{}).Health(t.Context()); err != nil {
 		t.Skipf("left out: %v", err)
 	}
@@ -134,28 +129,7 @@ func TestMainJobOverIPMI(t *testing.T) {
 	machine := behindIPMI{rack.Machine(name), virtual.UEFI}
 	sim := simulate(t, machine, uuid)
 	go machine.serve(sim.Serial())
-	racked := make(chan error, 1)
-	go func() { racked <- rack.Run(t.Context()) }()
-
-	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	program := Program{Ramdisk: ramdisk, Output: io.Discard, Builtins: map[string]host.Bundled{"ipmi": {Name: "bcx-ipmi", Args: []string{ipmiCommand}}}}
-	site, err := program.Start(t.Context(), Appliance{DataDir: data, Console: "127.0.0.1:0", Network: rack.Network, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = site.Wait(); <-racked })
-	client := NewClient(site.URL(), site.SPKI())
-	defer client.Close()
-	if err := client.Setup(t.Context(), site.SetupCode(), AdminUser, "lab-test-password"); err != nil {
-		t.Fatal(err)
-	}
-	begun := time.Now()
-	d := &Driver{API: client, Rack: rack, Say: func(format string, args ...any) {
-		t.Logf("%6.1f s "+format, append([]any{time.Since(begun).Seconds()}, args...)...)
-	}}
+	d, client, _ := start(t, rack, Program{Ramdisk: ramdisk, Output: io.Discard, Builtins: map[string]host.Bundled{"ipmi": {Name: "bcx-ipmi", Args: []string{ipmiCommand}}}}, log)
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {

@@ -61,10 +61,7 @@ func bootableISO(t *testing.T) string {
 // TestBootISO starts a CD image on virtual machines by each way: over the network on a BIOS machine whose BMC speaks IPMI, over
 // the network on a UEFI machine, and from the virtual drive of that machine's BMC.
 func TestBootISO(t *testing.T) {
-	work, ramdisk := os.Getenv("BCD_LAB_WORK"), os.Getenv("BCD_LAB_RAMDISK")
-	if work == "" || ramdisk == "" {
-		t.Skip("left out: it takes minutes; set BCD_LAB_WORK to a folder and BCD_LAB_RAMDISK to a built ramdisk to run it as root")
-	}
+	_, ramdisk := folders(t)
 	if err := ipmi.New(ipmi.Config{}).Health(t.Context()); err != nil {
 		t.Skipf("left out: %v", err)
 	}
@@ -82,28 +79,7 @@ func TestBootISO(t *testing.T) {
 	machine := behindIPMI{rack.Machine("ipmi-1"), virtual.Legacy}
 	sim := simulate(t, machine, uuid)
 	go machine.serve(sim.Serial())
-	racked := make(chan error, 1)
-	go func() { racked <- rack.Run(t.Context()) }()
-
-	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	program := Program{Ramdisk: ramdisk, Output: io.Discard, Builtins: map[string]host.Bundled{"ipmi": {Name: "bcx-ipmi", Args: []string{ipmiCommand}}}}
-	site, err := program.Start(t.Context(), Appliance{DataDir: data, Console: "127.0.0.1:0", Network: rack.Network, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = site.Wait(); <-racked })
-	client := NewClient(site.URL(), site.SPKI())
-	defer client.Close()
-	if err := client.Setup(t.Context(), site.SetupCode(), AdminUser, "lab-test-password"); err != nil {
-		t.Fatal(err)
-	}
-	begun := time.Now()
-	d := &Driver{API: client, Rack: rack, Say: func(format string, args ...any) {
-		t.Logf("%6.1f s "+format, append([]any{time.Since(begun).Seconds()}, args...)...)
-	}}
+	d, _, _ := start(t, rack, Program{Ramdisk: ramdisk, Output: io.Discard, Builtins: map[string]host.Bundled{"ipmi": {Name: "bcx-ipmi", Args: []string{ipmiCommand}}}}, log)
 	ok := func(machine string, err error) {
 		t.Helper()
 		if err != nil {
