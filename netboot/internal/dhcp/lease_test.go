@@ -93,14 +93,14 @@ func TestManyLeasesShareATransaction(t *testing.T) {
 	for _, m := range requests {
 		r.send(m.ToBytes(), netip.Addr{})
 	}
-	r.silent() // all were taken in, but for what a slow reader still holds
+	r.conn.handled()
 	close(st.gate)
 	for range requests {
 		<-r.conn.out
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.writes > 2+readers || len(st.leases) != 50 {
+	if st.writes > 2 || len(st.leases) != 50 {
 		t.Errorf("%d leases in %d transactions", len(st.leases), st.writes)
 	}
 }
@@ -204,14 +204,11 @@ func TestExpiryAndExhaustion(t *testing.T) {
 	if offer, _ := r.ask(discover(mac(1))); offer.YourIPAddr == nil { // known clients go on
 		t.Error("no offer")
 	}
-	r.recorded("dhcp.exhausted", 1)
+	r.conn.handled()
 	for range 2 { // each client is told once in a while, and one of them as an error
 		r.send(discover(mac(4)).ToBytes(), netip.Addr{})
 	}
-	if offer, _ := r.ask(discover(mac(1))); offer.YourIPAddr == nil { // what was asked before it is answered
-		t.Error("no offer")
-	}
-	r.recorded("dhcp.exhausted", 2)
+	r.conn.handled()
 	r.mu.Lock()
 	var told []string
 	for _, x := range r.records {
@@ -236,7 +233,7 @@ func TestUnansweredOfferIsHeldForAWhile(t *testing.T) {
 	r := start(t, newStore(), []app.Subnet{one})
 	r.ask(discover(mac(1)))
 	r.send(discover(mac(2)).ToBytes(), netip.Addr{})
-	r.recorded("dhcp.exhausted", 1)
+	r.conn.handled()
 	r.pass(holdTime + time.Second)
 	offer, _ := r.ask(discover(mac(3)))
 	if addrOf(offer.YourIPAddr) != one.PoolStart {
@@ -259,6 +256,7 @@ func TestMachinesKeepTheirAddressForGood(t *testing.T) {
 	r.pass(1000 * time.Hour)
 	again := start(t, st, []app.Subnet{one})
 	again.send(discover(mac(2)).ToBytes(), netip.Addr{})
+	again.conn.handled()
 	if got, _ := again.ask(initReboot(mac(1), a.String())); got.MessageType() != dhcpv4.MessageTypeAck {
 		t.Error(got.Summary())
 	}

@@ -150,7 +150,7 @@ func TestFreedAndForgottenLeases(t *testing.T) {
 	a := r.dora(mac(1))
 	r.srv.Free(mac(2), a) // not its
 	r.send(discover(mac(2)).ToBytes(), netip.Addr{})
-	r.recorded("dhcp.exhausted", 1)
+	r.conn.handled()
 	r.srv.Free(mac(1), a)
 	if got := r.dora(mac(2)); got != a {
 		t.Errorf("after it was freed: %v", got)
@@ -176,7 +176,7 @@ func TestAddressesOfDeletedMachinesComeBack(t *testing.T) {
 	a := r.dora(mac(1))
 	r.pass(1000 * time.Hour)
 	r.send(discover(mac(2)).ToBytes(), netip.Addr{})
-	r.recorded("dhcp.exhausted", 1)
+	r.conn.handled()
 	r.clients.mu.Lock()
 	delete(r.clients.reserved, mac(1))
 	r.clients.mu.Unlock()
