@@ -25,7 +25,7 @@ import (
 // Limits of the listener.
 const (
 	maxConns       = 4096
-	maxConnsClient = 64 // of one address; an agent fetches a handful of files at once
+	maxConnsClient = 256 // of one address, behind which a router may hide a rack; an agent fetches a handful of files at once
 	maxHeader      = 16 << 10
 	maxBody        = 1 << 20 // of a request to a mounted handler
 	headerTimeout  = 10 * time.Second
