@@ -9,60 +9,27 @@ import (
 
 const machineID = "6a1c6b7d0e5f4a3b8c9d0e1f2a3b4c5d"
 
-// rhel is a configuration in the form that grub2-mkconfig of RHEL 8 and Fedora writes with GRUB_ENABLE_BLSCFG=true, without
-// what only draws.
-const rhel = `set pager=1
-if [ -f ${config_directory}/grubenv ]; then
-  load_env -f ${config_directory}/grubenv
-elif [ -s $prefix/grubenv ]; then
-  load_env
-fi
-if [ "${next_entry}" ] ; then
-   set default="${next_entry}"
-   set next_entry=
-   save_env next_entry
-   set boot_once=true
-else
-   set default="${saved_entry}"
-fi
-if [ x"${feature_menuentry_id}" = xy ]; then menuentry_id_option="--id"; else menuentry_id_option=""; fi
-export menuentry_id_option
-if [ "$boot_success" = "1" -o "$boot_indeterminate" = "1" ]; then
-  set last_boot_ok=1
-else
-  set last_boot_ok=0
-fi
-if [ -f ${config_directory}/user.cfg ]; then
-  source ${config_directory}/user.cfg
-  if [ -n "${GRUB2_PASSWORD}" ]; then
-    set superusers="root"
-    export superusers
-    password_pbkdf2 root ${GRUB2_PASSWORD}
-  fi
+// rhel says what the configuration of RHEL 8 and Fedora says (GRUB_ENABLE_BLSCFG=true): the entry is the environment
+// block's, the menu comes from the entries' files, and options that no file has stand in variables.
+const rhel = `
+if [ -s ${config_directory}/grubenv ]; then load_env -f ${config_directory}/grubenv; else load_env; fi
+if [ -n "$next_entry" ]; then set default="$next_entry"; else set default="${saved_entry}"; fi
+if [ "$boot_success" = 1 -o "$boot_indeterminate" = 1 ]; then set good=1; else set good=0; fi
+if [ -f $prefix/user.cfg ]; then
+	source $prefix/user.cfg
+	if [ -n "$GRUB2_PASSWORD" ]; then password_pbkdf2 root $GRUB2_PASSWORD; fi
 fi
 set tuned_params="skew_tick=1"
 set tuned_initrd=""
-insmod part_gpt
-insmod xfs
 set root='hd0,gpt2'
-if [ x$feature_platform_search_hint = xy ]; then
-  search --no-floppy --fs-uuid --set=root --hint-bios=hd0,gpt2 --hint-efi=hd0,gpt2 --hint-baremetal=ahci0,gpt2  ` + bootUUID + `
-else
-  search --no-floppy --fs-uuid --set=root ` + bootUUID + `
-fi
-set boot='hd0,gpt1'
-if [ x$feature_platform_search_hint = xy ]; then
-  search --no-floppy --fs-uuid --set=boot --hint-bios=hd0,gpt2  ` + bootUUID + `
-else
-  search --no-floppy --fs-uuid --set=boot ` + bootUUID + `
-fi
-if [ -z "${kernelopts}" ]; then
-  set kernelopts="root=/dev/mapper/rhel-root ro crashkernel=auto "
+search --no-floppy --fs-uuid --set=root --hint-bios=hd0,gpt2  ` + bootUUID + `
+search --no-floppy --fs-uuid --set=boot --hint-bios=hd0,gpt2  ` + bootUUID + `
+if [ -z "$kernelopts" ]; then
+	set kernelopts="root=/dev/mapper/rhel-root ro crashkernel=auto "
 fi
 insmod blscfg
 blscfg
-if [ "${boot_success}" = "1" ]; then set menu_hide_ok=1; fi
-if [ "$menu_auto_hide" = "2" ]; then set timeout=1; fi
+if [ "$good" = 1 ]; then set timeout=1; fi
 `
 
 // rhelEntry is an entry as kernel-install of RHEL 8 writes it; its options come from the loader's variables.
