@@ -1,6 +1,9 @@
 package app
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Certificate says what became of each disk that a release was to erase, and how that was seen. It is written whether all of
 // them were erased or not: a disk without proof stands in it as not erased.
@@ -36,4 +39,14 @@ func (c *Certificate) Erased() bool {
 		}
 	}
 	return len(c.Disks) > 0
+}
+
+// CertificateStore keeps certificates for longer than the workflows and machines that they are of.
+type CertificateStore interface {
+	// PutCertificate writes a certificate in place of an earlier one of the same workflow. It is on the disk when it returns.
+	PutCertificate(ctx context.Context, c *Certificate) error
+	Certificate(ctx context.Context, workflowID string) (*Certificate, error)
+	// ListCertificates gives up to limit certificates that were issued before a time, newest first; the zero time is no bound.
+	// machine is an id, a name or a serial number, "" for all: a machine that was deleted is found by what stands in them.
+	ListCertificates(ctx context.Context, machine string, before time.Time, limit int) ([]Certificate, error)
 }

@@ -94,7 +94,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{"POST", "/api/v1/profiles/x/check", "/api/v1/profiles/{name}/check", `{"drivers":{"power":"nothing"}}`}, {"POST", "/api/v1/approvals/ap-1/decision", "/api/v1/approvals/{id}/decision", `{"deny":true}`}, {"GET", "/api/v1/secrets", "", ""},
 		{"GET", "/api/v1/users", "", ""}, {"GET", "/api/v1/tokens", "", ""}, {"GET", "/api/v1/settings", "", ""}, {"GET", "/api/v1/health", "", ""},
 		{"GET", "/api/v1/machines/m-2/timeline?limit=3", "/api/v1/machines/{id}/timeline", ""}, {"GET", "/api/v1/machines/m-1/tests", "/api/v1/machines/{id}/tests", ""},
-		{"GET", "/api/v1/discoveries/00:00:5e:00:53:77/timeline", "/api/v1/discoveries/{mac}/timeline", ""}, {"GET", "/api/v1/workflows/w-4/certificate", "/api/v1/workflows/{id}/certificate", ""},
+		{"GET", "/api/v1/discoveries/00:00:5e:00:53:77/timeline", "/api/v1/discoveries/{mac}/timeline", ""}, {"GET", "/api/v1/workflows/w-4/certificate", "/api/v1/workflows/{id}/certificate", ""}, {"GET", "/api/v1/certificates", "", ""},
 		{"PUT", "/api/v1/machines/m-3/network", "/api/v1/machines/{id}/network", `{"links":[{"name":"lan0","kind":"port","mac":"00:00:5e:00:53:13","dhcp":true}]}`},
 		{"GET", "/api/v1/machines/m-3/network", "/api/v1/machines/{id}/network", ""}, {"DELETE", "/api/v1/machines/m-3/network", "/api/v1/machines/{id}/network", ""},
 		{"POST", "/api/v1/subnets/net-2/mode", "/api/v1/subnets/{id}/mode", `{"mode":"http"}`}, {"POST", "/api/v1/subnets/net-1/rivals", "/api/v1/subnets/{id}/rivals", ""},

@@ -47,6 +47,8 @@ type Ports struct {
 	SiteAddress func(ctx context.Context, m *app.Machine) (string, error)
 	// BootOrders keeps what is known of machines' boot orders.
 	BootOrders app.BootOrderStore
+	// Certificates keeps what releases erased.
+	Certificates app.CertificateStore
 	// Record writes an event to the audit trail. May be nil.
 	Record func(app.Event)
 	// CD boots machines whose boot driver is virtual-media-boot.

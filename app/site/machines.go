@@ -100,7 +100,7 @@ func (inRamdisk) Inspect(*driver.Context) (driver.Inventory, error) {
 // wireMachines makes the verbs.
 func (s *Site) wireMachines(context.Context) error {
 	s.ports = &metal.Ports{
-		Machines: s.db, Agents: s.db, Boots: boots{s.agents, s.recorder.Record}, Flows: s.engine, Drivers: s.registry, Now: now, BootOrders: s.db, Record: s.emit,
+		Machines: s.db, Agents: s.db, Boots: boots{s.agents, s.recorder.Record}, Flows: s.engine, Drivers: s.registry, Now: now, BootOrders: s.db, Certificates: s.db, Record: s.emit,
 		Hardware: func(_ context.Context, m *app.Machine, call drivers.Options) (metal.Hardware, error) {
 			return timed{s.registry.For(m, call).Hardware(), s.recorder.Record, m}, nil
 		},

@@ -40,6 +40,8 @@ type Config struct {
 	Operations app.BMCOperationStore
 	BootOrders app.BootOrderStore
 	Kexec      app.KexecStore
+
+	Certificates app.CertificateStore
 	// DestructiveBatch is how many machines one person may do something to at once that cannot be taken back; default
 	// DefaultDestructiveBatch.
 	DestructiveBatch int

@@ -39,6 +39,7 @@ type Store interface {
 	app.BMCOperationStore
 	app.BootOrderStore
 	app.KexecStore
+	app.CertificateStore
 	app.PortQuestionStore
 }
 
@@ -81,7 +82,7 @@ func New(t testing.TB, s Store) *Site {
 	}
 	x.Service, x.Catalog = &Service{Store: s}, &Catalog{Store: s}
 	x.API, err = api.New(api.Config{Machines: s, Network: s, Images: s, Events: s, Profiles: s, Settings: s, Workflows: x.Flows, Access: x.Access,
-		Secrets: x.Secrets, Bus: x.Bus, Recorder: x.Records, Service: x.Service, Catalog: x.Catalog, Drivers: x.Drivers, Bindings: keeper(t, x, log), Approvals: s, Operations: s, BootOrders: s, Kexec: s, Plugins: x.Plugins, Health: x.Health, Wire: x.Wire, Version: "test", Log: log})
+		Secrets: x.Secrets, Bus: x.Bus, Recorder: x.Records, Service: x.Service, Catalog: x.Catalog, Drivers: x.Drivers, Bindings: keeper(t, x, log), Approvals: s, Operations: s, BootOrders: s, Kexec: s, Certificates: s, Plugins: x.Plugins, Health: x.Health, Wire: x.Wire, Version: "test", Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

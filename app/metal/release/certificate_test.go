@@ -52,9 +52,22 @@ var (
 	kept = agentv1.WipedDisk{Disk: agentv1.DiskTarget{Serial: "B", Name: "sdb"}, Sentinels: 272, Note: "it still gives back old bytes"}
 )
 
+// drawer keeps the last one.
+type drawer struct {
+	app.CertificateStore
+	last *app.Certificate
+}
+
+// PutCertificate implements app.CertificateStore.
+func (s *drawer) PutCertificate(_ context.Context, c *app.Certificate) error {
+	s.last = c
+	return nil
+}
+
 // TestCertificate: a disk without proof is named as not erased, and the release fails; the certificate is there all the same.
 func TestCertificate(t *testing.T) {
-	v := &Verbs{p: &metal.Ports{Machines: lone{}, Now: func() time.Time { return time.Unix(3, 0) }}}
+	var drawer drawer
+	v := &Verbs{p: &metal.Ports{Machines: lone{}, Certificates: &drawer, Now: func() time.Time { return time.Unix(3, 0) }}}
 	for name, c := range map[string]struct {
 		disks  []agentv1.WipedDisk
 		erased bool
@@ -72,6 +85,9 @@ func TestCertificate(t *testing.T) {
 		cert := out.(app.Certificate)
 		if cert.Erased() != c.erased || len(cert.Disks) != len(c.disks) || cert.Operator != "ada" || cert.Machine != "node1" || cert.Serial != "CN-1" || cert.WorkflowID != "wf-1" || cert.Issued.Unix() != 3 {
 			t.Errorf("%s: %+v", name, cert)
+		}
+		if drawer.last == nil || drawer.last.WorkflowID != "wf-1" || drawer.last.Erased() != c.erased || len(drawer.last.Disks) != len(c.disks) {
+			t.Errorf("%s: kept is %+v", name, drawer.last)
 		}
 		r.results["certificate"] = cert
 		_, err = v.proof(t.Context(), r)

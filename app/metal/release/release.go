@@ -162,7 +162,7 @@ func one(inv *agentv1.Inventory, r app.DiskID) (agentv1.Disk, error) {
 	return fit[0], nil
 }
 
-// certify writes the certificate of what the agent reported.
+// certify writes the certificate of what the agent reported, and keeps it: the workflow goes with its machine.
 func (v *Verbs) certify(ctx context.Context, s workflow.StepContext) (any, error) {
 	var r agentv1.WipeResult
 	if !s.Result("wipe", &r) || len(r.Disks) == 0 {
@@ -182,7 +182,7 @@ func (v *Verbs) certify(ctx context.Context, s workflow.StepContext) (any, error
 			Erased: d.Erased, Method: d.Method, Sentinels: d.Sentinels, Started: d.Started.UTC(), Ended: d.Ended.UTC(), Note: d.Note,
 		})
 	}
-	return c, nil
+	return c, v.p.Certificates.PutCertificate(ctx, &c)
 }
 
 // proof fails the release unless every disk was proven erased.

@@ -28,7 +28,8 @@ var columns = map[string][]string{
 	"port":     {"id", "state", "text", "last", "answeredBy"},
 	"approval": {"id", "operation", "state", "actor", "created", "expires", "decidedBy"},
 	"secret":   {"name", "updated"}, "user": {"name", "role", "disabled", "lastSeen"}, "token": {"id", "name", "expires", "lastUsed"},
-	"health": {"level", "code", "message", "wayOut"},
+	"health":      {"level", "code", "message", "wayOut"},
+	"certificate": {"issued", "workflowId", "machine", "serial", "operator", "erased"},
 	// What two verbs list of a machine:
 	"BMC operation": {"started", "operation", "driver", "command", "ended", "error"}, "driver problem": {"kind", "driver", "error.message", "error.wayOut"},
 }
@@ -37,6 +38,7 @@ var columns = map[string][]string{
 var listed = map[api.CLI]string{
 	{Noun: "machine", Verb: "bmc-log"}:         "BMC operation",
 	{Noun: "machine", Verb: "driver-problems"}: "driver problem",
+	{Noun: "workflow", Verb: "certificates"}:   "certificate",
 }
 
 // Print shows an answer to a person: a list as a table, anything else as YAML. What comes from the wire is made printable.
@@ -61,7 +63,7 @@ func Print(out io.Writer, noun string, answer json.RawMessage) error {
 	table(out, noun, items)
 	if next, ok := m["next"].(string); ok && next != "" {
 		flag := "after"
-		if noun == "workflow" || noun == "event" || noun == "BMC operation" { // newest first
+		if noun == "workflow" || noun == "event" || noun == "BMC operation" || noun == "certificate" { // newest first
 			flag = "before"
 		}
 		fmt.Fprintf(out, "more: --%s %s\n", flag, next)
