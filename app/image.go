@@ -19,10 +19,22 @@ type Image struct {
 	StoreBytes int64     `json:"storedBytes,omitempty"` // new bytes this image added to the chunk store
 	Index      string    `json:"indexSha256,omitempty"` // hex digest of the chunk index; what a deploy pins
 	Layout     Layout    `json:"layout"`
-	Done       int64     `json:"done,omitempty"`  // while importing: source bytes read
-	Total      int64     `json:"total,omitempty"` // while importing: source bytes expected, 0 unknown
 	Created    time.Time `json:"created"`
+
+	Phase ImagePhase `json:"phase,omitempty"` // while importing: what is being done
+	Done  int64      `json:"done,omitempty"`  // while importing: bytes of the phase that are done
+	Total int64      `json:"total,omitempty"` // while importing: bytes that the phase has, 0 unknown
 }
+
+// ImagePhase is a part of an import. Each counts its own bytes; what needs no second reading is received and stored at once.
+type ImagePhase string
+
+// The phases, in their order.
+const (
+	ImageReceiving ImagePhase = "receiving"           // the source comes in, as delivered
+	ImageReading   ImagePhase = "reading the archive" // of a root file system: to know where everything will lie
+	ImageStoring   ImagePhase = "storing the disk"    // the disk is cut into chunks, for what is first received whole
+)
 
 // TableISO is Layout.Table of a CD or DVD image.
 const TableISO = "iso9660"

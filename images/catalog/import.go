@@ -137,7 +137,7 @@ func (c *Catalog) begin(ctx context.Context, src Source) (*app.Image, runner, er
 	if err := c.replaceFailed(ctx, src.Name); err != nil {
 		return nil, nil, err
 	}
-	i := &app.Image{ID: app.NewID("img"), Name: src.Name, State: Importing, Format: src.Format, Total: src.Size, Created: c.cfg.Now()}
+	i := &app.Image{ID: app.NewID("img"), Name: src.Name, State: Importing, Phase: app.ImageReceiving, Format: src.Format, Total: src.Size, Created: c.cfg.Now()}
 	own, cancel := context.WithCancelCause(context.Background())
 	c.mu.Lock()
 	if c.closed {
@@ -215,7 +215,7 @@ func (c *Catalog) fail(ctx context.Context, id string, cause error) {
 	}
 	c.cfg.Log.Warn("image failed", "image", id, "err", cause)
 	_, err := c.cfg.Store.UpdateImage(ctx, id, func(i *app.Image) error {
-		i.State, i.Reason, i.Done, i.Total = Failed, reason, 0, 0
+		i.State, i.Reason, i.Phase, i.Done, i.Total = Failed, reason, "", 0, 0
 		return nil
 	})
 	if err != nil && app.CodeOf(err) != app.NotFound { // a cancelled import's row may be deleted
@@ -231,7 +231,7 @@ func (c *Catalog) take(ctx context.Context, i *app.Image, src Source, sum *diges
 	}
 	defer in.Close()
 	if d, ok := in.(*directory); ok {
-		return c.takeDirectory(ctx, i, d, src)
+		return c.takeDirectory(ctx, i, d, src, m)
 	}
 	counted := &source{ctx: ctx, r: in, sum: sum, meter: m, size: src.Size}
 	s, err := decode(counted, src.Format)
@@ -249,7 +249,7 @@ func (c *Catalog) take(ctx context.Context, i *app.Image, src Source, sum *diges
 	if s.inner == ISO {
 		return c.takeISO(ctx, i, &bounded{r: s.r, left: limit, limit: limit, why: why}, counted, s.format())
 	}
-	raw, done, err := c.raw(s, limit, why)
+	raw, done, err := c.raw(s, m, limit, why)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (c *Catalog) take(ctx context.Context, i *app.Image, src Source, sum *diges
 		return nil, err
 	}
 	defer b.Discard()
-	if err := b.Add(ctx, raw, c.watchSpace); err != nil {
+	if err := b.Add(ctx, raw, m.stored(c.watchSpace)); err != nil {
 		return nil, err
 	}
 	if err := counted.finish(); err != nil {
@@ -270,7 +270,7 @@ func (c *Catalog) take(ctx context.Context, i *app.Image, src Source, sum *diges
 }
 
 // raw gives the raw bytes of a decoded stream; done frees what it took.
-func (c *Catalog) raw(s *stream, limit int64, why string) (r io.Reader, done func(), err error) {
+func (c *Catalog) raw(s *stream, m *meter, limit int64, why string) (r io.Reader, done func(), err error) {
 	if s.inner == Raw {
 		return &bounded{r: s.r, left: limit, limit: limit, why: why}, func() {}, nil
 	}
@@ -296,6 +296,7 @@ func (c *Catalog) raw(s *stream, limit int64, why string) (r io.Reader, done fun
 	if err == nil {
 		var q *qcow2.Reader
 		if q, err = qcow2.New(f, n); err == nil {
+			m.begin(app.ImageStoring, q.Size())
 			free := done
 			return q, func() { q.Close(); free() }, nil
 		}
@@ -322,7 +323,7 @@ func (c *Catalog) publish(ctx context.Context, i *app.Image, b *chunk.Build) (*a
 		return nil, err
 	}
 	i.State, i.RawBytes, i.UsedBytes, i.StoreBytes, i.Index = Ready, x.RawBytes, x.UsedBytes(), b.AddedBytes(), chunk.Digest(enc)
-	i.Done, i.Total, i.Reason = 0, 0, ""
+	i.Phase, i.Done, i.Total, i.Reason = "", 0, 0, ""
 	var out *app.Image
 	err = b.Commit(func() error {
 		if err := ctx.Err(); err != nil {

@@ -56,7 +56,7 @@ func (c *Catalog) takeISO(ctx context.Context, i *app.Image, r io.Reader, counte
 	}
 	i.Format, i.SourceSize, i.SourceSHA, i.Layout = format, counted.n, counted.sum.sha256(), l
 	i.State, i.RawBytes, i.UsedBytes, i.StoreBytes, i.Index = Ready, n, n, n, hex.EncodeToString(sum.Sum(nil))
-	i.Done, i.Total, i.Reason = 0, 0, ""
+	i.Phase, i.Done, i.Total, i.Reason = "", 0, 0, ""
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

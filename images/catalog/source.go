@@ -11,10 +11,7 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/better-compute/bcd/app"
 )
@@ -92,7 +89,7 @@ func (s *source) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b)
 	s.sum.write(b[:n])
 	s.n += int64(n)
-	s.meter.done.Store(s.n)
+	s.meter.at(app.ImageReceiving, s.n)
 	switch _, told := app.AsError(err); {
 	case told:
 	case errors.Is(err, io.EOF) && s.size > 0 && s.n < s.size, errors.Is(err, io.ErrUnexpectedEOF):
@@ -115,45 +112,6 @@ func (s *source) finish() error {
 		return app.Errorf(app.InvalidInput, "image-damaged", "the image is followed by other bytes").Do("fetch the image again")
 	}
 	return s.sum.check()
-}
-
-// meter writes the progress of an import into its row, once a second.
-type meter struct {
-	done, total atomic.Int64
-	quit        chan struct{}
-	wg          sync.WaitGroup
-}
-
-func (c *Catalog) newMeter(ctx context.Context, id string, total int64) *meter {
-	m := &meter{quit: make(chan struct{})}
-	m.total.Store(total)
-	m.wg.Go(func() {
-		t := time.NewTicker(time.Second)
-		defer t.Stop()
-		for {
-			select {
-			case <-t.C:
-			case <-m.quit:
-				return
-			}
-			_, err := c.cfg.Store.UpdateImage(ctx, id, func(i *app.Image) error {
-				if i.State == Importing {
-					i.Done, i.Total = m.done.Load(), m.total.Load()
-				}
-				return nil
-			})
-			if err != nil && ctx.Err() == nil && app.CodeOf(err) != app.NotFound {
-				c.cfg.Log.Warn("progress of an import not written", "image", id, "err", err)
-			}
-		}
-	})
-	return m
-}
-
-// stop returns when no more progress will be written.
-func (m *meter) stop() {
-	close(m.quit)
-	m.wg.Wait()
 }
 
 // free is the number of bytes that the file system of the catalog can still take.

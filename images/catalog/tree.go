@@ -46,7 +46,7 @@ func (c *Catalog) takeTar(ctx context.Context, i *app.Image, s *stream, declared
 	if err := counted.finish(); err != nil {
 		return nil, err
 	}
-	t, err := flat.Open(ctx, i.Name, f, n)
+	t, err := flat.Open(ctx, i.Name, metered{f, counted.meter}, n)
 	if err != nil {
 		return nil, err
 	}
@@ -55,11 +55,19 @@ func (c *Catalog) takeTar(ctx context.Context, i *app.Image, s *stream, declared
 			At("format").Do("leave the format out, or fetch the right file")
 	}
 	i.Format, i.SourceSize, i.SourceSHA = t.Kind+strings.TrimPrefix(s.format(), Tar), counted.n, counted.sum.sha256()
-	return c.lay(ctx, i, t, sum.Sum(nil), counted.n, limit)
+	return c.lay(ctx, i, t, tree{sum.Sum(nil), counted.n, limit, counted.meter})
 }
 
-// lay makes the disk and cuts it into chunks.
-func (c *Catalog) lay(ctx context.Context, i *app.Image, t *flat.Source, seed []byte, delivered, limit int64) (*app.Image, error) {
+// tree is what is known of a root file system beside what it holds.
+type tree struct {
+	seed      []byte // what UUIDs derive from, unless the source has a digest of its own
+	delivered int64  // bytes it came in
+	limit     int64  // bytes its disk may have
+	meter     *meter
+}
+
+// lay makes the disk and cuts it into chunks. What came is read twice: to know where everything lies, and to put it there.
+func (c *Catalog) lay(ctx context.Context, i *app.Image, t *flat.Source, about tree) (*app.Image, error) {
 	if c.cfg.Loaders == nil {
 		return nil, app.Errorf(app.Unsupported, "no-loaders", "this appliance carries no boot loader that a root file system could be given").
 			Do("import a whole disk image, or use a bcd that was built by make build")
@@ -70,19 +78,21 @@ func (c *Catalog) lay(ctx context.Context, i *app.Image, t *flat.Source, seed []
 			Do("import a whole disk image, or use a bcd that was built by make build")
 	}
 	if t.Digest != "" { // however the same image is packed, its disk is the same
-		seed = []byte(t.Digest)
+		about.seed = []byte(t.Digest)
 	}
-	d, err := flat.New(ctx, flat.Config{Image: i.Name, Layers: t.Layers, Whiteouts: t.Whiteouts, Seed: seed, Delivered: delivered, MaxDisk: limit, Loaders: l})
+	about.meter.begin(app.ImageReading, t.Size)
+	d, err := flat.New(ctx, flat.Config{Image: i.Name, Layers: t.Layers, Whiteouts: t.Whiteouts, Seed: about.seed, Delivered: about.delivered, MaxDisk: about.limit, Loaders: l})
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
+	about.meter.begin(app.ImageStoring, d.Size())
 	b, err := c.chunks.NewBuild()
 	if err != nil {
 		return nil, err
 	}
 	defer b.Discard()
-	if err := b.Add(ctx, d, c.watchSpace); err != nil {
+	if err := b.Add(ctx, d, about.meter.stored(c.watchSpace)); err != nil {
 		return nil, err
 	}
 	return c.publish(ctx, i, b)
@@ -149,8 +159,8 @@ func directorySource(src Source, path string) error {
 }
 
 // takeDirectory imports an OCI image layout from a directory.
-func (c *Catalog) takeDirectory(ctx context.Context, i *app.Image, d *directory, src Source) (*app.Image, error) {
-	t, err := flat.OpenOCI(ctx, i.Name, d)
+func (c *Catalog) takeDirectory(ctx context.Context, i *app.Image, d *directory, src Source, m *meter) (*app.Image, error) {
+	t, err := flat.OpenOCI(ctx, i.Name, meteredFiles{d, m})
 	if err != nil {
 		return nil, err
 	}
@@ -159,5 +169,5 @@ func (c *Catalog) takeDirectory(ctx context.Context, i *app.Image, d *directory,
 		limit = min(limit, src.MaxRaw)
 	}
 	i.Format, i.SourceSize, i.SourceSHA = t.Kind, t.Size, t.Digest
-	return c.lay(ctx, i, t, nil, t.Size, limit)
+	return c.lay(ctx, i, t, tree{nil, t.Size, limit, m})
 }

@@ -3,6 +3,7 @@ package catalog
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -240,4 +241,47 @@ func packDirectory(t *testing.T, dir string) []byte {
 		t.Fatal(err)
 	}
 	return out.Bytes()
+}
+
+// TestProgressOfBothReadings looks at what an import shows while the archive that came is read twice more.
+func TestProgressOfBothReadings(t *testing.T) {
+	b := newBench(t, withLoaders)
+	plain := rootfs(t)
+	src := Source{Name: "web", Size: int64(len(plain))}
+	i := &app.Image{ID: "img-1", Name: src.Name, State: Importing}
+	if err := b.store.CreateImage(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDigest("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &meter{phase: app.ImageReceiving, total: src.Size}
+	var row app.Image
+	loaders := b.cfg.Loaders
+	b.cfg.Loaders = func() (flat.Loaders, error) { m.note(&row); return loaders() } // after all came, before it is read again
+	done, err := b.Catalog.take(t.Context(), i, src, d, m, func(context.Context, *meter) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(plain)), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row.Phase != app.ImageReceiving || row.Done != src.Size || row.Total != src.Size {
+		t.Errorf("received: %+v", row)
+	}
+	if m.note(&row); row.Phase != app.ImageStoring || row.Done != done.RawBytes || row.Total != done.RawBytes {
+		t.Errorf("stored: %s, %d of %d; the disk has %d bytes", row.Phase, row.Done, row.Total, done.RawBytes)
+	}
+	if done.Phase != "" || done.Done != 0 || done.Total != 0 {
+		t.Errorf("ready, and %+v", done)
+	}
+	m.begin(app.ImageReading, src.Size)
+	if _, err := io.Copy(io.Discard, io.NewSectionReader(metered{bytes.NewReader(plain), m}, 0, src.Size)); err != nil {
+		t.Fatal(err)
+	}
+	if m.note(&row); row.Phase != app.ImageReading || row.Done != src.Size {
+		t.Errorf("read: %+v", row)
+	}
+	m.at(app.ImageReceiving, 1)
+	if m.note(&row); row.Done != src.Size {
+		t.Errorf("another phase counted: %+v", row)
+	}
 }

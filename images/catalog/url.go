@@ -55,7 +55,7 @@ func (c *Catalog) fetch(ctx context.Context, u string, m *meter) (io.ReadCloser,
 			d.Close()
 			return nil, err
 		}
-		m.total.Store(d.total)
+		m.expect(d.total)
 	}
 	return d, nil
 }

@@ -30,7 +30,7 @@ type Source struct {
 	Layers    []Layer
 	Whiteouts bool
 	Digest    string // hex, SHA-256 or SHA-512 of an OCI image's manifest; "" for a root file system
-	Size      int64  // bytes of an OCI image's layers, as they are kept
+	Size      int64  // bytes of an OCI image's layers, as they are kept, or of the archive of a root file system
 }
 
 // Open looks into a tar archive of size bytes and finds out what it holds. image is its name, for messages. The archive must
@@ -68,7 +68,7 @@ func Open(ctx context.Context, image string, r io.ReaderAt, size int64) (*Source
 		return nil, app.Errorf(app.Unsupported, "docker-archive", "image %s is what docker save wrote, in the form of before OCI", image).
 			Do("turn it into an OCI image: skopeo copy docker-archive:IN.tar oci-archive:OUT.tar")
 	}
-	return &Source{Kind: RootFS, Layers: []Layer{{Open: func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(r, 0, size)), nil }}}}, nil
+	return &Source{Kind: RootFS, Size: size, Layers: []Layer{{Open: func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(r, 0, size)), nil }}}}, nil
 }
 
 // offsets lets tar.Reader skip what a file holds, and ends with its context.
