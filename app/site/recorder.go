@@ -112,7 +112,7 @@ func (t timed) do(kind, what string, d told, f func() error) error {
 	err := f()
 	took := now().Sub(begun)
 	d.Phase, d.Millis = "done", took.Milliseconds()
-	level, message := "info", fmt.Sprintf("The BMC has done it, and it was read back: %s, in %.1f s.", what, took.Seconds())
+	level, message := "info", fmt.Sprintf("The BMC has done it, and it was read back: %s, in %s.", what, app.Took(took))
 	if err != nil {
 		d.Phase, d.Error = "failed", err.Error()
 		level, message = "error", "The BMC did not do it: "+what+": "+err.Error()

@@ -148,7 +148,7 @@ func (m management) addClock(manager *document, card *driver.Card) {
 	if err != nil {
 		return
 	}
-	skew := math.Round(t.Sub(m.now()).Seconds())
+	skew := t.Sub(m.now()).Round(time.Second).Seconds() // by the integer, which has no -0
 	card.ClockSkew = &skew
 	if math.Abs(skew) > (5 * time.Minute).Seconds() {
 		card.Warnings = append(card.Warnings, "the BMC's clock is off by "+time.Duration(skew*float64(time.Second)).String()+"; set NTP on the BMC")

@@ -108,8 +108,8 @@ func (v *Verbs) written(ctx context.Context, s workflow.StepContext) (any, error
 	if !s.Result("write", &r) || r.BytesVerified <= 0 {
 		return nil, app.Errorf(app.Conflict, "not-verified", "the agent did not read the image back").Do("retry the write")
 	}
-	s.Log("%d bytes fetched; %d written, %d of them moved on the disk, %d left in place, %d zeroed; %d read back, in %.1f s",
-		r.BytesFetched, r.BytesWritten, r.BytesMoved, r.BytesKept, r.BytesZeroed, r.BytesVerified, r.Seconds)
+	s.Log("%d bytes fetched; %d written, %d of them moved on the disk, %d left in place, %d zeroed; %d read back, in %s",
+		r.BytesFetched, r.BytesWritten, r.BytesMoved, r.BytesKept, r.BytesZeroed, r.BytesVerified, app.Took(time.Duration(r.Seconds*float64(time.Second))))
 	return nil, v.deployment(ctx, s, func(d *app.Deployment) { d.Written = v.p.Now().UTC() })
 }
 
@@ -127,7 +127,7 @@ func (v *Verbs) configure(ctx context.Context, s workflow.StepContext) (any, err
 	if err != nil {
 		return nil, err
 	}
-	return agentv1.Configure{Disk: pl.Target, KernelArgs: pl.Args, Seed: Seed(SeedInput{
+	return agentv1.Configure{Disk: pl.Target, KernelArgs: pl.Args, Image: pl.Image, Look: !pl.Kexec, Seed: Seed(SeedInput{
 		InstanceID: m.ID + "-" + s.Command().WorkflowID, Hostname: pl.Hostname, SSHKeys: pl.Spec.SSHKeys, UserData: pl.Spec.UserData, PhoneHome: url, Network: pl.Network,
 	})}, nil
 }
@@ -139,6 +139,7 @@ func (v *Verbs) expectOS(ctx context.Context, s workflow.StepContext) (any, erro
 	if err != nil {
 		return nil, err
 	}
+	v.ready(s, &pl)
 	if pl.Kexec {
 		return nil, nil
 	}

@@ -724,7 +724,7 @@ func figuresOf(x app.Record) string {
 		if d.Size > d.Bytes {
 			s += " of " + Bytes(d.Size)
 		}
-		s += fmt.Sprintf(" in %.1f s", (time.Duration(d.Millis) * time.Millisecond).Seconds())
+		s += " in " + app.Took(time.Duration(d.Millis)*time.Millisecond)
 		if d.Rate > 0 {
 			s += ", " + Bytes(d.Rate) + "/s"
 		}

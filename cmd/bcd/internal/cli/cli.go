@@ -10,10 +10,13 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/workflow"
 	"github.com/better-compute/bcd/cmd/bcd/internal/client"
 	"github.com/better-compute/bcd/web/api"
 )
@@ -48,7 +51,7 @@ var examples = map[string]string{
 	"machines.commission":   "  bcd machine commission node-1 --wait",
 	"machines.query":        "  bcd machine query node-1 bios.getSettings",
 	"subnets.create":        "  bcd subnet add 192.0.2.0/24 --poolStart 192.0.2.100 --poolEnd 192.0.2.199 --gateway 192.0.2.1",
-	"images.import":         "  bcd image import debian-12 --url https://images.example/debian-12.qcow2 --sha256 …",
+	"images.import":         "  bcd image import debian-12 --url https://images.example/debian-12.qcow2 --sha256 … --wait",
 	"secrets.put":           "  bcd secret set note --value\n  echo '{value: {username: admin, password: …}}' | bcd secret set bmc -f -",
 }
 
@@ -71,7 +74,7 @@ func Commands() []*cobra.Command {
 			parent(rt.CLI.Noun).AddCommand(command(rt))
 		}
 	}
-	parent("image").AddCommand(uploadCommand())
+	parent("image").AddCommand(uploadCommand(), watchImageCommand())
 	parent("event").AddCommand(followCommand())
 	parent("machine").AddCommand(applyCommand(), timelineCommand(), testsCommand(), bootOrderCommand(), kexecCommand())
 	parent("discovery").AddCommand(portTimelineCommand())
@@ -112,8 +115,13 @@ func command(rt api.Route) *cobra.Command {
 	if c.batch {
 		c.chosen = newSelection(cmd)
 	}
-	if c.batch || rt.Response != nil && hasField(rt.Response, "workflowId") {
+	switch {
+	case c.batch, workflowRoute(rt):
 		cmd.Flags().BoolVarP(&c.wait, "wait", "w", false, "wait until the workflow ends, showing its steps")
+	case rt.ID == "approvals.decide":
+		cmd.Flags().BoolVarP(&c.wait, "wait", "w", false, "wait until the workflows of an approved batch end, showing their steps")
+	case rt.ID == "images.import":
+		cmd.Flags().BoolVarP(&c.wait, "wait", "w", false, "wait until the image is ready or failed, showing how far it is")
 	}
 	return cmd
 }
@@ -196,13 +204,37 @@ func (c *call) run(cmd *cobra.Command, given []string) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.batch:
+	if c.batch {
 		return verbDone(cmd, conn, c.rt.CLI.Verb, path, answer, c.wait)
-	case c.wait:
-		return verbDone(cmd, conn, c.rt.CLI.Verb, nil, answer, true)
 	}
-	return show(cmd, cmp.Or(listed[c.rt.CLI], c.rt.CLI.Noun), answer)
+	if c.wait {
+		return c.follow(cmd, conn, answer)
+	}
+	return report(cmd, c.rt, append(slices.Clone(path), members...), answer)
+}
+
+// follow waits for what a route has begun.
+func (c *call) follow(cmd *cobra.Command, conn *client.Client, answer json.RawMessage) error {
+	switch {
+	case c.rt.ID == "images.import":
+		var i app.Image
+		if err := json.Unmarshal(answer, &i); err != nil {
+			return fmt.Errorf("reading the answer: %w", err)
+		}
+		return watchImage(cmd, conn, i.ID)
+	case c.rt.ID == "approvals.decide":
+		return decided(cmd, conn, answer, true)
+	}
+	var w workflow.Workflow
+	if err := json.Unmarshal(answer, &w); err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	return watchShown(cmd, conn, w.ID)
+}
+
+// workflowRoute reports a route that sets a workflow going again, or ends it.
+func workflowRoute(rt api.Route) bool {
+	return rt.Method != http.MethodGet && rt.Response == reflect.TypeFor[*workflow.Workflow]()
 }
 
 // target fills in the path. Several machines go to the batch route, whose answer names each.
@@ -224,24 +256,21 @@ func orEmpty(in any) any {
 	return in
 }
 
-func hasField(t reflect.Type, name string) bool {
-	if t = pointed(t); t.Kind() != reflect.Struct {
-		return false
-	}
-	for i := range t.NumField() {
-		if n, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); n == name {
-			return true
-		}
-	}
-	return false
-}
-
 func connect() (*client.Client, error) {
 	l, err := client.Load()
 	if err != nil {
 		return nil, err
 	}
 	return client.New(l)
+}
+
+// report says what a route has done, in a few lines; with --json, and of a route that only looks, the whole answer. path are
+// the arguments that named the thing.
+func report(cmd *cobra.Command, rt api.Route, path []string, answer json.RawMessage) error {
+	if asJSON, _ := cmd.Flags().GetBool("json"); !asJSON && tell(cmd.OutOrStdout(), rt, path, answer) {
+		return nil
+	}
+	return show(cmd, cmp.Or(listed[rt.CLI], rt.CLI.Noun), answer)
 }
 
 // show prints an answer: as it came with --json, else for people.

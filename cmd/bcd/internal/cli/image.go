@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -10,11 +11,13 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/cmd/bcd/internal/client"
 )
 
 // uploadCommand streams a file to the appliance. Its digest is computed first, so that the appliance can tell a whole image.
@@ -55,7 +58,7 @@ func uploadCommand() *cobra.Command {
 		if format != "" {
 			header.Set("Bcd-Image-Format", format)
 		}
-		resp, err := c.Open(cmd.Context(), "PUT", "/api/v1/images/"+url.PathEscape(args[0]), nil, &meter{r: f, total: st.Size(), out: cmd.ErrOrStderr(), what: "sending"}, header)
+		resp, err := send(cmd, c, args[0], &meter{r: f, total: st.Size(), out: cmd.ErrOrStderr(), what: "sending", ended: make(chan struct{})}, header)
 		if err != nil {
 			return err
 		}
@@ -64,9 +67,19 @@ func uploadCommand() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("reading the answer: %w", err)
 		}
-		return show(cmd, "image", body)
+		return report(cmd, route("images.upload"), nil, body)
 	}
 	return cmd
+}
+
+// send uploads, and shows how far the appliance is with what it does once all was sent.
+func send(cmd *cobra.Command, c *client.Client, name string, body *meter, header http.Header) (*http.Response, error) {
+	ctx, stop := context.WithCancel(cmd.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() { (&imageProgress{out: body.out}).follow(ctx, c, name, body.ended) })
+	return c.Open(cmd.Context(), "PUT", "/api/v1/images/"+url.PathEscape(name), nil, body, header)
 }
 
 // meter shows how far a stream is, once a second.
@@ -76,6 +89,7 @@ type meter struct {
 	out         io.Writer
 	what        string
 	begun, last time.Time
+	ended       chan struct{} // nil, or closed when all was read
 }
 
 func (m *meter) Read(p []byte) (int, error) {
@@ -87,9 +101,11 @@ func (m *meter) Read(p []byte) (int, error) {
 	m.done += int64(n)
 	if now.Sub(m.last) >= time.Second || err == io.EOF && !m.last.Equal(m.begun) {
 		m.last = now
-		rate := float64(m.done) / now.Sub(m.begun).Seconds()
-		left := time.Duration(float64(m.total-m.done) / rate * float64(time.Second)).Round(time.Second)
-		fmt.Fprintf(m.out, "%s: %s of %s, %s/s, %s left\n", m.what, Bytes(m.done), Bytes(m.total), Bytes(int64(rate)), left)
+		fmt.Fprintf(m.out, "%s: %s\n", m.what, amount(m.done, m.total, float64(m.done)/now.Sub(m.begun).Seconds()))
+	}
+	if m.ended != nil && m.done >= m.total {
+		close(m.ended)
+		m.ended = nil
 	}
 	return n, err
 }

@@ -153,23 +153,3 @@ func portablePool(raw json.RawMessage) (map[string]any, error) {
 	err := json.Unmarshal(raw, &p)
 	return api.PortablePool(&p), err
 }
-
-// approveCommand decides about a batch that waits: the short form of "approval decide".
-func approveCommand() *cobra.Command {
-	var in api.ApprovalInput
-	cmd := &cobra.Command{Use: "approve <approval>", GroupID: "client", Short: "Approve a batch that another operator asked for.", Args: cobra.ExactArgs(1)}
-	cmd.Flags().BoolVar(&in.Deny, "deny", false, "refuse it")
-	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the record")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := connect()
-		if err != nil {
-			return err
-		}
-		raw, err := c.Do(cmd.Context(), "POST", "/api/v1/approvals/"+url.PathEscape(args[0])+"/decision", nil, in)
-		if err != nil {
-			return err
-		}
-		return show(cmd, "approval", raw)
-	}
-	return cmd
-}

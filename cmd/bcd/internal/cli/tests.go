@@ -8,10 +8,10 @@ import (
 	"net/url"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/workflow"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 	"github.com/better-compute/bcd/web/api"
@@ -79,7 +79,7 @@ func took(x api.MachineTest) string {
 	case x.State == workflow.StepRunning && x.Progress != nil && x.Progress.Total > 0:
 		return fmt.Sprintf(", %d%%", 100*x.Progress.Done/x.Progress.Total)
 	case x.Ended.After(x.Started) && !x.Started.IsZero():
-		return ", " + x.Ended.Sub(x.Started).Round(100*time.Millisecond).String()
+		return ", " + app.Took(x.Ended.Sub(x.Started))
 	}
 	return ""
 }

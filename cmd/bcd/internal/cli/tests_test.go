@@ -22,7 +22,7 @@ func TestPrintTests(t *testing.T) {
 	var out bytes.Buffer
 	printTests(&out, all, true)
 	got := out.String()
-	for _, want := range []string{"FAIL  Read the disks (disk-read), 10s", "not tested: sdb: is storage", "FAILED: at least 100 is wanted", "12.5 MB/s", "123456789", "fan", "turns", "    one\n    two", "RUNNING  Compute (cpu), 25%"} {
+	for _, want := range []string{"FAIL  Read the disks (disk-read), 10 s", "not tested: sdb: is storage", "FAILED: at least 100 is wanted", "12.5 MB/s", "123456789", "fan", "turns", "    one\n    two", "RUNNING  Compute (cpu), 25%"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in\n%s", want, got)
 		}

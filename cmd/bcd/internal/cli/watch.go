@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,8 +22,22 @@ func watchCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return watch(cmd.Context(), c, cmd.OutOrStdout(), args[0])
+			return watchShown(cmd, c, args[0])
 		}}
+}
+
+// watchShown watches, and with --json prints the workflow as it ended, whether it went well or not.
+func watchShown(cmd *cobra.Command, c *client.Client, id string) error {
+	asJSON, _ := cmd.Flags().GetBool("json")
+	if !asJSON {
+		return watch(cmd.Context(), c, cmd.OutOrStdout(), id)
+	}
+	err := watch(cmd.Context(), c, cmd.ErrOrStderr(), id)
+	raw, last := c.Do(cmd.Context(), "GET", "/api/v1/workflows/"+id, nil, nil)
+	if last == nil {
+		last = show(cmd, "workflow", raw)
+	}
+	return cmp.Or(err, last)
 }
 
 // watch prints each step as it starts, moves and ends. It asks once a second and rides out an appliance that restarts.
@@ -46,10 +61,8 @@ func watch(ctx context.Context, c *client.Client, out io.Writer, id string) erro
 			seen["!"] = err.Error()
 			fmt.Fprintf(out, "  … %s; trying again\n", Printable(err.Error()))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Second):
+		if err := pause(ctx); err != nil {
+			return err
 		}
 	}
 }
@@ -65,8 +78,8 @@ func printSteps(out io.Writer, w *workflow.Workflow, seen map[string]string) {
 		}
 		seen[s.ID] = line
 		took := ""
-		if !s.Ended.IsZero() {
-			took = fmt.Sprintf(" (%.1f s)", s.Ended.Sub(s.Started).Seconds())
+		if !s.Ended.IsZero() && !s.Started.IsZero() {
+			took = " (" + app.Took(s.Ended.Sub(s.Started)) + ")"
 		}
 		fmt.Fprintf(out, "  %-44s %s%s\n", Printable(s.Title), Printable(line), took)
 	}
@@ -88,7 +101,7 @@ func progressLine(p *workflow.Progress) string {
 
 func ended(out io.Writer, w *workflow.Workflow) error {
 	if w.State == workflow.Done {
-		fmt.Fprintf(out, "%s done in %s\n", w.Verb, w.Ended.Sub(w.Created).Round(time.Second))
+		fmt.Fprintf(out, "%s done in %s\n", w.Verb, app.Took(w.Ended.Sub(w.Created)))
 		return nil
 	}
 	if w.Error != nil {
