@@ -149,7 +149,7 @@ func Images(store app.ImageStore) Check {
 		for _, i := range all {
 			ready = ready || i.State == "ready"
 			if i.State == "failed" {
-				out = append(out, Warning{"image-failed", "warn", fmt.Sprintf("image %s was not imported: %s", i.Name, i.Reason), "delete it and import it again"})
+				out = append(out, imageFailed(i))
 			}
 		}
 		if !ready {
@@ -157,6 +157,18 @@ func Images(store app.ImageStore) Check {
 		}
 		return out, nil
 	}
+}
+
+// imageFailed says what an image is not good for, and how to be rid of the warning: an import under the same name replaces the
+// row of the failed one.
+func imageFailed(i app.Image) Warning {
+	w := Warning{"image-failed", "warn", fmt.Sprintf("the import of image %s failed: %s", i.Name, i.Reason), fmt.Sprintf(
+		"once that is mended, bring it again under the name %s, which takes the place of the failed one: bcd image upload %s FILE, bcd image import %s --url URL --sha256 DIGEST --wait, or the forms on the Images page; "+
+			"if it is not wanted: bcd image delete %s, or Delete beside it on the Images page", i.Name, i.Name, i.Name, i.Name)}
+	if i.Index != "" {
+		w.Message = fmt.Sprintf("image %s was ready and cannot be used any more: %s", i.Name, i.Reason)
+	}
+	return w
 }
 
 // Space warns before the file system of the data is full: then nothing can be written down, and nobody can log in. free gives

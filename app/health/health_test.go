@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,22 @@ func TestImagesSaysWhatToDo(t *testing.T) {
 			if got[i].Code != c.want[i] || got[i].WayOut == "" {
 				t.Errorf("%+v: %+v", c.list, got)
 			}
+		}
+	}
+}
+
+// A failed image is said to have failed at what it failed at, and what is to be typed.
+func TestFailedImageNamesTheCommands(t *testing.T) {
+	for _, c := range []struct {
+		image app.Image
+		want  string
+	}{
+		{app.Image{Name: "web", State: "failed", Reason: "the archive is cut"}, "the import of image web failed: the archive is cut"},
+		{app.Image{Name: "web", State: "failed", Reason: "its index is missing", Index: "ab"}, "image web was ready and cannot be used any more: its index is missing"},
+	} {
+		got, err := Images(images{list: []app.Image{c.image}})(t.Context())
+		if err != nil || got[0].Message != c.want || !strings.Contains(got[0].WayOut, "bcd image import web") || !strings.Contains(got[0].WayOut, "bcd image delete web") {
+			t.Errorf("%+v, %v", got, err)
 		}
 	}
 }
