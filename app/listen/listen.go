@@ -2,6 +2,7 @@
 package listen
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -83,6 +84,16 @@ func (c *limitedConn) ReadFrom(r io.Reader) (int64, error) {
 		return rf.ReadFrom(r)
 	}
 	return io.Copy(struct{ io.Writer }{c.Conn}, r)
+}
+
+// CloseWrite ends what is sent and lets the client end first, as net/http does after an answer that it cut short.
+func (c *limitedConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }
 
 // Close closes the connection and makes room for another, once.

@@ -30,6 +30,7 @@ const (
 	maxBody        = 1 << 20 // of a request to a mounted handler
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = time.Minute
+	stallTimeout   = time.Minute // of a client that takes nothing in; one that reads 10 kB/s, as some BMCs do, is far from it
 )
 
 // Mount serves the files below a path prefix. A prefix that ends in "/" stands for what is below it, any other for
@@ -79,6 +80,7 @@ type Config struct {
 	Mounts   []Mount
 	Handlers []Handler
 	Record   func(Transfer)
+	Stall    time.Duration // how long a client may take in nothing before it is let go; a minute when 0
 	Log      *slog.Logger
 }
 
@@ -86,7 +88,12 @@ type Config struct {
 type Server struct{ cfg Config }
 
 // New makes a Server.
-func New(cfg Config) *Server { return &Server{cfg: cfg} }
+func New(cfg Config) *Server {
+	if cfg.Stall == 0 {
+		cfg.Stall = stallTimeout
+	}
+	return &Server{cfg: cfg}
+}
 
 // Serve answers on l until ctx ends, and closes it.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
@@ -97,7 +104,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
-	err := srv.Serve(listen.Limit(l, maxConns, maxConnsClient))
+	err := srv.Serve(listen.Moving(listen.Limit(l, maxConns, maxConnsClient), s.cfg.Stall))
 	if errors.Is(err, http.ErrServerClosed) || ctx.Err() != nil {
 		return nil
 	}
@@ -108,13 +115,15 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p, ok := resolve(r)
 	rec := &recorder{ResponseWriter: w, start: time.Now(), name: s.public(p)}
+	if r.ContentLength != 0 { // without a body the deadline would end the answer: net/http goes on reading to notice who left
+		_ = http.NewResponseController(rec).SetReadDeadline(rec.start.Add(headerTimeout))
+	}
 	quiet := false
 	switch {
 	case !ok:
 		fail(rec, http.StatusBadRequest, "this path is not accepted")
 	case s.handler(p) != nil:
 		r.Body = http.MaxBytesReader(rec, r.Body, maxBody)
-		_ = http.NewResponseController(rec).SetReadDeadline(rec.start.Add(headerTimeout))
 		s.handler(p).ServeHTTP(rec, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		rec.Header().Set("Allow", "GET, HEAD")
