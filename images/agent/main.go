@@ -110,7 +110,7 @@ func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listene
 		agentv1.KindReboot:   end(early.Restart),
 		agentv1.KindPowerOff: end(early.PowerOff),
 	}
-	writer := disk.New(disk.Config{BootURLs: data.BootURLs, Disks: disks, Log: log})
+	writer := disk.New(disk.Config{BootURLs: data.BootURLs, Disks: disks, Log: log, Firmware: inventory.Firmware("/sys")})
 	for kind, h := range writer.Handlers() {
 		out[kind] = h
 	}
@@ -129,6 +129,7 @@ func handlers(data *agentv1.BootData, clock *session.Clock, l *inventory.Listene
 		out[kind] = h
 	}
 	k := boot.New(boot.Config{Disks: disks, Log: log, Firmware: inventory.Firmware("/sys")})
+	out[agentv1.KindConfigure] = configure(out[agentv1.KindConfigure], k.Look)
 	out[agentv1.KindKexecLoad] = func(ctx context.Context, c agentv1.Command, p func(agentv1.ProgressReport)) (any, error) {
 		result, jump, err := k.Handle(ctx, c, p)
 		if err != nil || jump == nil {

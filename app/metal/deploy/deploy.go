@@ -295,7 +295,7 @@ func (v *Verbs) steps(m *app.Machine, pl plan, img *app.Image, own ownSteps) []w
 
 // order is the agent's order to write an image to a disk.
 func (v *Verbs) order(img *app.Image, to agentv1.DiskTarget, wipeOthers bool, seeds []agentv1.Seed) agentv1.Write {
-	w := agentv1.Write{Disk: to, ImageID: img.ID, IndexURL: v.cfg.IndexPath(img), IndexSHA256: img.Index, RawBytes: img.RawBytes,
+	w := agentv1.Write{Disk: to, ImageID: img.ID, Image: img.Name, IndexURL: v.cfg.IndexPath(img), IndexSHA256: img.Index, RawBytes: img.RawBytes,
 		SectorSize: img.Layout.SectorSize, WipeOthers: wipeOthers, Seeds: seeds}
 	for _, p := range img.Layout.Partitions {
 		if p.FSUUID != "" {

@@ -35,12 +35,12 @@ func PickDisk(inv *agentv1.Inventory, rule app.DiskRule, img *app.Image) (agentv
 		}
 	}
 	if len(fit) == 0 {
-		return agentv1.Disk{}, app.Errorf(app.InvalidInput, "no-disk", "no disk of the machine matches the rule; it has %s", names(inv.Disks)).
+		return agentv1.Disk{}, app.Errorf(app.InvalidInput, "no-disk", "no disk of the machine matches the rule for image %s; it has %s", img.Name, names(inv.Disks)).
 			At("disk").Do("name one of them by serial, or commission the machine again if its disks have changed")
 	}
 	named := rule.Serial != "" || rule.WWN != "" || rule.Name != ""
 	if named && len(fit) > 1 {
-		return agentv1.Disk{}, app.Errorf(app.InvalidInput, "ambiguous-disk", "the rule matches %d disks: %s", len(fit), names(fit)).
+		return agentv1.Disk{}, app.Errorf(app.InvalidInput, "ambiguous-disk", "the rule for image %s matches %d disks: %s", img.Name, len(fit), names(fit)).
 			At("disk").Do("add the WWN, which differs between them")
 	}
 	big := fit[:0:0]
@@ -55,7 +55,7 @@ func PickDisk(inv *agentv1.Inventory, rule app.DiskRule, img *app.Image) (agentv
 	}
 	sort.SliceStable(big, func(i, j int) bool { return big[i].Bytes < big[j].Bytes })
 	if len(big) > 1 && big[0].Bytes == big[1].Bytes {
-		return agentv1.Disk{}, app.Errorf(app.InvalidInput, "ambiguous-disk", "more than one disk of the same size would do: %s", names(big)).
+		return agentv1.Disk{}, app.Errorf(app.InvalidInput, "ambiguous-disk", "more than one disk of the same size would do for image %s: %s", img.Name, names(big)).
 			At("disk").Do("name one by serial or WWN")
 	}
 	return big[0], suits(big[0], img)
@@ -68,7 +68,7 @@ func suits(d agentv1.Disk, img *app.Image) error {
 			At("disk").Do("use an image made for %d-byte sectors, or another disk", d.SectorSize)
 	}
 	if d.ReadOnly {
-		return app.Errorf(app.InvalidInput, "disk-read-only", "disk %s is read-only", d.Name).At("disk").Do("choose another disk")
+		return app.Errorf(app.InvalidInput, "disk-read-only", "disk %s, for image %s, is read-only", d.Name, img.Name).At("disk").Do("choose another disk")
 	}
 	return nil
 }

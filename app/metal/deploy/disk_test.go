@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/better-compute/bcd/app"
@@ -57,6 +58,14 @@ func TestPickDisk(t *testing.T) {
 			e, _ := app.AsError(err)
 			if e == nil || e.Reason != c.reason || e.WayOut == "" || e.Field != "disk" {
 				t.Errorf("refused with %#v", err)
+			}
+			if !strings.Contains(e.Message, "image debian") {
+				t.Errorf("the image is not named: %v", err)
+			}
+			for _, d := range c.inv.Disks {
+				if !strings.Contains(e.Message, d.Name) && c.rule.Serial != "X" {
+					t.Errorf("the disk %s is not named: %v", d.Name, err)
+				}
 			}
 		})
 	}

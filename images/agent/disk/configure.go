@@ -19,33 +19,42 @@ import (
 )
 
 // Configure prepares a disk that Write left for its first boot: the backup GPT moves to the disk's end, a partition with
-// the seed files is added there, the last partition grows up to it where the image asks for that, and kernel arguments go into the installed boot loader. It reads back what it wrote and
-// may be repeated.
-func (w *Writer) Configure(ctx context.Context, order agentv1.Configure, progress func(agentv1.ProgressReport)) (err error) {
+// the seed files is added there, the last partition grows up to it where the image asks for that, and kernel arguments go into the installed boot loader. It
+// reads back what it wrote and may be repeated. A disk to boot from on which this machine's firmware finds no loader is refused; what a
+// person may not want so stands in the result's notes.
+func (w *Writer) Configure(ctx context.Context, order agentv1.Configure, progress func(agentv1.ProgressReport)) (_ *agentv1.ConfigureResult, err error) {
+	defer func() { err = ofImage(order.Image, "is not ready to start", err) }()
 	disks, err := w.cfg.Disks(ctx)
 	if err != nil {
-		return app.Errorf(app.Unavailable, "disks-not-read", "the disks of this machine cannot be listed: %w", err)
+		return nil, app.Errorf(app.Unavailable, "disks-not-read", "the disks of this machine cannot be listed: %w", err)
 	}
 	d, err := Match(disks, order.Disk)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = w.ifGone(ctx, d, err) }()
 	if order.KernelArgs != "" {
 		if err := app.ValidLine("kernelArgs", order.KernelArgs, 2048); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	progress(agentv1.ProgressReport{Phase: "seed"})
 	l, err := w.plant(d, order.Seed)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if order.Boots {
+		err = w.starts(d, l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &agentv1.ConfigureResult{Notes: growth(d, l, order.Image)}
 	if order.KernelArgs == "" || ctx.Err() != nil {
-		return context.Cause(ctx)
+		return out, context.Cause(ctx)
 	}
 	progress(agentv1.ProgressReport{Phase: "loader"})
-	return w.loaderArgs(d, l, order.KernelArgs)
+	return out, w.loaderArgs(d, l, order.KernelArgs)
 }
 
 // plant writes table and seed, and gives the layout as it is then. The disk is closed again when it returns: a mounted

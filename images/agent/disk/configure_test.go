@@ -61,7 +61,8 @@ func installed(t *testing.T, table string, size int64) *rig {
 
 func (r *rig) configure(t *testing.T, files map[string][]byte, args string) error {
 	t.Helper()
-	return r.Configure(context.Background(), agentv1.Configure{Disk: agentv1.DiskTarget{Serial: "S1"}, Seed: files, KernelArgs: args}, quiet)
+	_, err := r.Configure(context.Background(), agentv1.Configure{Disk: agentv1.DiskTarget{Serial: "S1"}, Seed: files, KernelArgs: args}, quiet)
+	return err
 }
 
 func (r *rig) layout(t *testing.T) app.Layout {

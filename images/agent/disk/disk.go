@@ -18,13 +18,15 @@ import (
 type Config struct {
 	BootURLs []string // of the boot data: http base URLs of the boot-file listener
 	// Disks takes the inventory of disks, at the time of the order.
-	Disks   func(ctx context.Context) ([]agentv1.Disk, error)
-	Log     *slog.Logger
-	Client  *http.Client                      // nil: one made for bulk transfer
-	Open    func(path string) (Device, error) // nil: Open of this package
-	DevDir  string                            // "": /dev
-	Mounts  string                            // "": /proc/mounts
-	Workers int                               // parallel connections, about 8 MiB each; 0: 8
+	Disks  func(ctx context.Context) ([]agentv1.Disk, error)
+	Log    *slog.Logger
+	Client *http.Client                      // nil: one made for bulk transfer
+	Open   func(path string) (Device, error) // nil: Open of this package
+	DevDir string                            // "": /dev
+	Mounts string                            // "": /proc/mounts
+	// Firmware of this machine, "uefi" or "bios": what a disk must be able to start. "": that is not looked at.
+	Firmware string
+	Workers  int // parallel connections, about 8 MiB each; 0: 8
 	// Pause waits between tries to fetch. nil: it takes the time asked for.
 	Pause func(ctx context.Context, d time.Duration) error
 	// Mount makes partition p of a disk visible below a directory and gives the function that ends it. nil: the kernel's
@@ -95,7 +97,11 @@ func (w *Writer) handleConfigure(ctx context.Context, cmd agentv1.Command, progr
 	if err := decode(cmd, &order); err != nil {
 		return nil, err
 	}
-	return struct{}{}, w.Configure(ctx, order, progress)
+	out, err := w.Configure(ctx, order, progress)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func decode(cmd agentv1.Command, into any) error {

@@ -52,7 +52,7 @@ func (w *Writer) Deploy(ctx context.Context, cmd agentv1.Command, progress func(
 		return nil, err
 	}
 	if len(spec.Seed) > 0 {
-		if err := w.Configure(ctx, agentv1.Configure{Disk: spec.Disk, Seed: spec.Seed}, progress); err != nil {
+		if _, err := w.Configure(ctx, agentv1.Configure{Disk: spec.Disk, Seed: spec.Seed}, progress); err != nil {
 			return nil, err
 		}
 	}

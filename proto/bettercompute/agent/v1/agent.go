@@ -177,7 +177,7 @@ const (
 	KindSetClock  = "agent.set-clock" // SetClock → SetClockResult
 	KindWrite     = "agent.write"     // Write → WriteResult
 	KindVerify    = "agent.verify"    // Write → WriteResult: reads back without writing
-	KindConfigure = "agent.configure" // Configure → {}: seed partition, kernel arguments of the installed loader
+	KindConfigure = "agent.configure" // Configure → ConfigureResult: seed partition, kernel arguments of the installed loader
 	KindKexecLoad = "agent.kexec"     // Kexec → KexecResult: loads, answers, then jumps
 	KindReboot    = "agent.reboot"    // {} : answers, then restarts
 	KindPowerOff  = "agent.poweroff"  // {} : answers, then powers off
@@ -206,8 +206,9 @@ type DiskTarget struct {
 type Write struct {
 	Disk        DiskTarget `json:"disk"`
 	ImageID     string     `json:"imageId"`
-	IndexURL    string     `json:"indexUrl"`    // path below a boot URL
-	IndexSHA256 string     `json:"indexSha256"` // hex
+	Image       string     `json:"image,omitempty"` // its name, for errors
+	IndexURL    string     `json:"indexUrl"`        // path below a boot URL
+	IndexSHA256 string     `json:"indexSha256"`     // hex
 	RawBytes    int64      `json:"rawBytes"`
 	SectorSize  int        `json:"sectorSize"`        // the image's
 	FSUUIDs     []string   `json:"fsUuids,omitempty"` // of the image, looked for on other disks
@@ -240,6 +241,16 @@ type Configure struct {
 	Disk       DiskTarget        `json:"disk"`
 	Seed       map[string][]byte `json:"seed"` // file name → bytes on the CIDATA partition: meta-data, user-data, vendor-data, network-config
 	KernelArgs string            `json:"kernelArgs,omitempty"`
+	Image      string            `json:"image,omitempty"` // the name of what was written, for errors
+	Boots      bool              `json:"boots,omitempty"` // the machine is to boot from the disk: without a loader for its firmware it is refused
+	Look       bool              `json:"look,omitempty"`  // tell which boot entry the disk starts by default
+}
+
+// ConfigureResult is how a disk stands before its first boot.
+type ConfigureResult struct {
+	Entry  string   `json:"entry,omitempty"`  // title of the default boot entry, when it was looked for
+	Kernel string   `json:"kernel,omitempty"` // and its kernel
+	Notes  []string `json:"notes,omitempty"`  // sentences on what a person may not want so
 }
 
 // Kexec jumps into the written disk's own default boot entry.
