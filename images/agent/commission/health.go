@@ -23,7 +23,7 @@ const (
 
 // nvmeWarnings are the bits of Critical Warning.
 var nvmeWarnings = []string{
-	"its spare blocks have run low", "it is too hot or too cold", "its reliability is degraded by errors of medium or controller",
+	"its spare blocks have run low", "it is too hot or too cold", "its reliability is degraded, by errors or because it is worn out",
 	"it has become read-only", "the backup of its volatile memory has failed", "its persistent memory has become unreliable",
 }
 
@@ -47,8 +47,8 @@ func parseNVMe(b []byte) (Health, error) {
 			h.fault("%s", text)
 		}
 	}
-	spare, least := b[3], b[4]
-	if spare < least && b[0]&1 == 0 {
+	spare, least := b[3], b[4] // percent; some drives say 255 for a least that they do not know
+	if least <= 100 && spare < least && b[0]&1 == 0 {
 		h.fault("%s", nvmeWarnings[0])
 	}
 	if kelvin := binary.LittleEndian.Uint16(b[1:]); kelvin > 0 {
@@ -140,36 +140,37 @@ func parseExceptions(b []byte) (Health, error) {
 
 // ATA Command Set 4: SMART.
 const (
-	ataIdentify    = 0xec
-	ataSMART       = 0xb0
-	smartReadData  = 0xd0
-	smartStatus    = 0xda
-	smartKey       = 0xc24f00 // LBA of every SMART command
-	smartExceeded  = 0x2cf400 // LBA that a failing disk answers
-	identifySets   = 82       // words of IDENTIFY DEVICE: command sets that are supported
-	identifyActive = 85       // and that are on
+	ataSMART      = 0xb0
+	smartReadData = 0xd0
+	smartStatus   = 0xda
+	smartKey      = 0xc24f00 // LBA of every SMART command
+	smartExceeded = 0x2cf400 // LBA that a failing disk answers
+	setSMART      = 0        // bit of the words that say which command sets a disk has, and which are on
 )
 
 func ataHealth(a passthrough.ATA) (Health, error) {
 	h := Health{Protocol: "ATA"}
-	id := make([]byte, 512)
-	if _, err := a.Do(passthrough.ATACommand{Protocol: passthrough.PIOIn, Command: ataIdentify, Data: id, Timeout: soon}); err != nil {
+	id, err := a.Identify(soon)
+	switch {
+	case errors.Is(err, passthrough.ErrIdentity):
+		return h, silent{err.Error()}
+	case err != nil:
 		return h, fmt.Errorf("asking what it can: %w", err)
 	}
-	if id[2*identifySets]&1 == 0 {
+	if has, told := id.Supports(setSMART); !has || !told {
 		return h, silent{"this ATA disk has no SMART"}
 	}
-	if id[2*identifyActive]&1 == 0 {
+	if on, told := id.Enabled(setSMART); !on || !told {
 		return h, silent{"SMART is turned off on this disk"}
 	}
 	r, err := a.Do(passthrough.ATACommand{Protocol: passthrough.NonData, Features: smartStatus, LBA: smartKey, Command: ataSMART, Timeout: soon})
 	switch {
+	case refused(err), err == nil && r.LBA&0xffff00 != smartExceeded && r.LBA&0xffff00 != smartKey:
+		return h, silent{"its controller does not pass on what SMART says"}
 	case err != nil:
 		return h, fmt.Errorf("asking for its SMART status: %w", err)
 	case r.LBA&0xffff00 == smartExceeded:
 		h.fault("it predicts its failure (SMART threshold exceeded)")
-	case r.LBA&0xffff00 != smartKey:
-		return h, silent{"its controller does not pass on what SMART says"}
 	}
 	data := make([]byte, 512)
 	if _, err := a.Do(passthrough.ATACommand{Protocol: passthrough.PIOIn, Features: smartReadData, LBA: smartKey, Command: ataSMART, Data: data, Timeout: soon}); err == nil {
@@ -178,9 +179,16 @@ func ataHealth(a passthrough.ATA) (Health, error) {
 	return h, nil
 }
 
+// refused reports that what stands before a disk does not know a command, or a field of it: no word of the disk itself.
+func refused(err error) bool {
+	var c passthrough.CheckCondition
+	return errors.As(err, &c) && c.Key == 5 && (c.ASC == 0x20 || c.ASC == 0x24)
+}
+
 // ataAttributes are those that nearly all vendors count alike.
 var ataAttributes = map[byte]struct{ name, unit, limit string }{
-	5: {"replaced sectors", "sectors", "maxBadSectors"}, 9: {"powered on", "h", ""}, 194: {"temperature", "°C", "maxTemperature"},
+	5: {"replaced sectors", "sectors", "maxBadSectors"}, 9: {"powered on", "h", ""},
+	190: {"temperature", "°C", "maxTemperature"}, 194: {"temperature", "°C", "maxTemperature"},
 	197: {"unreadable sectors", "sectors", "maxBadSectors"}, 198: {"uncorrectable sectors", "sectors", "maxBadSectors"},
 }
 
@@ -193,7 +201,7 @@ func (h *Health) attributes(b []byte) {
 	if len(b) != 512 || sum != 0 {
 		return
 	}
-	seen := map[byte]bool{}
+	seen := map[byte]bool{190: hasRow(b, 194)} // those with both keep the disk's own temperature in 194
 	for at := 2; at+12 <= 362; at += 12 {
 		a, known := ataAttributes[b[at]]
 		if !known || seen[b[at]] {
@@ -202,11 +210,25 @@ func (h *Health) attributes(b []byte) {
 		seen[b[at]] = true
 		raw := uint64(binary.LittleEndian.Uint32(b[at+5:])) | uint64(binary.LittleEndian.Uint16(b[at+9:]))<<32
 		switch b[at] {
+		case 5, 197, 198:
+			if raw > 0xffffffff { // more than disks have: other values are kept above
+				raw &= 0xffff
+			}
 		case 9:
 			raw &= 0xffffffff // some keep minutes above
-		case 194:
+		case 190, 194:
 			raw &= 0xff // some keep the extremes above
 		}
 		h.value(a.name, a.unit, float64(raw), a.limit)
 	}
+}
+
+// hasRow reports whether the table has a row for an attribute.
+func hasRow(b []byte, id byte) bool {
+	for at := 2; at+12 <= 362; at += 12 {
+		if b[at] == id {
+			return true
+		}
+	}
+	return false
 }

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/better-compute/bcd/images/agent/internal/passthrough"
+	"github.com/better-compute/bcd/images/agent/internal/passthrough/replay"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
@@ -94,32 +94,19 @@ func (l log) Do(a passthrough.Admin) error {
 	return l.err
 }
 
-// exchange is one command of a recorded trace: what was sent, and what the disk answered.
+// exchange is one command of a trace: what was sent, and what the disk answered.
 type exchange struct {
-	cdb, data, sense string // hex
-	err              error
+	CDB, Data, Sense string // hex
+	Err              error
 }
 
-// trace plays a disk back.
-type trace struct {
-	t     *testing.T
-	steps []exchange
-}
-
-func (p *trace) Do(cdb []byte, _ passthrough.Direction, data []byte, _ time.Duration) ([]byte, error) {
-	if len(p.steps) == 0 {
-		p.t.Errorf("unexpected command % x", cdb)
-		return nil, errors.New("the trace is over")
+// play makes a disk that takes the commands of its steps.
+func play(t *testing.T, steps ...exchange) *replay.Trace {
+	p := &replay.Trace{TB: t}
+	for _, s := range steps {
+		p.Steps = append(p.Steps, replay.Step(s))
 	}
-	s := p.steps[0]
-	p.steps = p.steps[1:]
-	if want := strings.ReplaceAll(s.cdb, " ", ""); hex.EncodeToString(cdb) != want {
-		p.t.Errorf("sent\n%x, not\n%s", cdb, want)
-	}
-	put(data, 0, s.data)
-	sense := make([]byte, len(strings.ReplaceAll(s.sense, " ", ""))/2)
-	put(sense, 0, s.sense)
-	return sense, s.err
+	return p
 }
 
 const (
@@ -142,8 +129,9 @@ func registers(mid, high string) string {
 // words makes the data of IDENTIFY DEVICE.
 func words(supported, on uint16) string {
 	b := make([]byte, 512)
-	binary.LittleEndian.PutUint16(b[2*82:], supported)
-	binary.LittleEndian.PutUint16(b[2*85:], on)
+	for word, v := range map[int]uint16{0: 0x0040, 82: supported, 83: 0x4000, 85: on, 87: 0x4000} {
+		binary.LittleEndian.PutUint16(b[2*word:], v)
+	}
 	return hex.EncodeToString(b)
 }
 
@@ -191,11 +179,9 @@ func TestSCSIHealth(t *testing.T) {
 		"SATA, without":               {[]exchange{{sendInquiry, isATA, "", nil}, {sendIdentify, words(0, 0), "", nil}}, "", "", "no SMART"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &trace{t, c.steps}
+			p := play(t, c.steps...)
 			h, err := scsiHealth(p)
-			if len(p.steps) > 0 {
-				t.Errorf("not sent: %s", p.steps[0].cdb)
-			}
+			p.Over()
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Fatalf("%v, not %q", err, c.err)
 			}

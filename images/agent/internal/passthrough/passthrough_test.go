@@ -31,7 +31,7 @@ func TestSense(t *testing.T) {
 			t.Errorf("%s: %v %v, want %v %v", name, got, ok, c.want, c.ok)
 		}
 	}
-	if s := (CheckCondition{5, 0x20, 0}).Error(); s != "SCSI sense 5/20/00" {
+	if s := (CheckCondition{5, 0x20, 0}).Error(); s != "the disk or what stands before it does not know the command (SCSI sense 5/20/00)" {
 		t.Error(s)
 	}
 }
@@ -48,20 +48,20 @@ func status(ata byte, count uint16, lba uint64, other bool) []byte {
 func TestReturnedRegisters(t *testing.T) {
 	const count, lba = 0x1234, 0xa1b2c3d4e5f6
 	for name, b := range map[string][]byte{"alone": status(0x50, count, lba, false), "behind another": status(0x50, count, lba, true)} {
-		if s, r, ok := Returned(b); !ok || s != 0x50 || r != (Registers{count, lba}) {
-			t.Errorf("%s: %#x %#v %v", name, s, r, ok)
+		if s, _, r := Returned(b); s != 0x50 || r != (Registers{count, lba, true, true}) {
+			t.Errorf("%s: %#x %#v", name, s, r)
 		}
 	}
 	whole := status(0x50, count, lba, true)
 	for n := range whole {
-		if _, _, ok := Returned(whole[:n]); ok {
+		if _, _, r := Returned(whole[:n]); r.Told {
 			t.Errorf("cut at %d it is taken for whole", n)
 		}
 	}
-	if _, _, ok := Returned(append([]byte{0x70}, whole[1:]...)); ok {
-		t.Error("fixed sense data have no descriptors")
+	if _, _, r := Returned(append([]byte{0x70}, whole[1:]...)); r.Told {
+		t.Error("fixed sense data without their code were taken for registers")
 	}
-	if _, _, ok := Returned([]byte{0x72, 0, 0, 0, 0, 0, 0, 14, 0x09, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}); ok {
+	if _, _, r := Returned([]byte{0x72, 0, 0, 0, 0, 0, 0, 14, 0x09, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}); r.Told {
 		t.Error("an empty descriptor was read")
 	}
 }
@@ -160,7 +160,7 @@ func TestFilesThatAreNoDisks(t *testing.T) {
 	if _, err := (SGFile{f}).Do([]byte{0x12, 0, 0, 0, 96, 0}, FromDisk, make([]byte, 96), time.Second); !errors.As(err, &call) || call.Syscall != "SG_IO" {
 		t.Errorf("SCSI command: %v", err)
 	}
-	if s := Status(0x4002).Error(); s != "NVMe status 0x4002" {
+	if s := Status(0x4002).Error(); s != "the drive does not take this form of the command (NVMe status 0x4002)" {
 		t.Error(s)
 	}
 }

@@ -1,7 +1,6 @@
 package passthrough
 
 import (
-	"fmt"
 	"os"
 	"runtime"
 	"syscall"
@@ -46,7 +45,7 @@ func (s SGFile) Do(cdb []byte, dir Direction, data []byte, timeout time.Duration
 	sense := make([]byte, 252)
 	h := sgHeader{
 		id: 'S', direction: map[Direction]int32{NoData: -1, ToDisk: -2, FromDisk: -3}[dir], cmdLen: uint8(len(cdb)), senseMax: uint8(len(sense)),
-		dataLen: uint32(len(data)), timeout: uint32(timeout.Milliseconds()),
+		dataLen: uint32(len(data)), timeout: millis(timeout),
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
@@ -61,11 +60,5 @@ func (s SGFile) Do(cdb []byte, dir Direction, data []byte, timeout time.Duration
 		return nil, os.NewSyscallError("SG_IO", errno)
 	}
 	sense = sense[:min(int(h.senseLen), len(sense))]
-	if c, ok := SenseOf(sense); ok && h.status == 2 && c.Key != 0 && c.Key != 1 { // not NO SENSE, not RECOVERED ERROR
-		return sense, c
-	}
-	if h.host != 0 || h.status != 0 && h.status != 2 {
-		return sense, fmt.Errorf("SCSI status %02xh, host status %04xh", h.status, h.host)
-	}
-	return sense, nil
+	return sense, scsiEnd(h.status, h.host, sense)
 }

@@ -10,32 +10,25 @@ import (
 	"github.com/better-compute/bcd/images/agent/internal/passthrough"
 )
 
-// ATA commands and what IDENTIFY DEVICE holds (ACS-4).
+// ATA security commands and what IDENTIFY DEVICE holds of them (ACS-4).
 const (
-	ataIdentify         = 0xec
-	ataSanitize         = 0xb4
-	ataSetPassword      = 0xf1
-	ataUnlock           = 0xf2
-	ataErasePrepare     = 0xf3
-	ataEraseUnit        = 0xf4
-	ataDisablePassword  = 0xf6
-	sanStatus           = 0x0000 // features of SANITIZE DEVICE
-	sanCryptoScramble   = 0x0011
-	sanBlockErase       = 0x0012
-	lbaCrypto           = 0x43727970 // "CryP"
-	lbaBlock            = 0x426b4572 // "BkEr"
-	identifySecurity    = 128        // words of IDENTIFY DEVICE
-	identifySanitize    = 59
-	identifyEraseTime   = 89
-	identifyEnhanced    = 90
-	securitySupported   = 1 << 0
-	securityEnabled     = 1 << 1
-	securityLocked      = 1 << 2
-	securityFrozen      = 1 << 3
-	securityEnhanced    = 1 << 5
-	sanitizeSupported   = 1 << 12
-	sanitizeHasScramble = 1 << 13
-	sanitizeHasBlock    = 1 << 15
+	ataSetPassword     = 0xf1
+	ataUnlock          = 0xf2
+	ataErasePrepare    = 0xf3
+	ataEraseUnit       = 0xf4
+	ataDisablePassword = 0xf6
+
+	setSecurity       = 1   // bit of word 82
+	identifySecurity  = 128 // words of IDENTIFY DEVICE
+	identifyEraseTime = 89
+	identifyEnhanced  = 90
+
+	securitySupported = 1 << 0
+	securityEnabled   = 1 << 1
+	securityLocked    = 1 << 2
+	securityFrozen    = 1 << 3
+	securityExpired   = 1 << 4
+	securityEnhanced  = 1 << 5
 )
 
 // ataPassword is the user password that is set for the time of a Security Erase, which clears it. It is no secret: a disk
@@ -50,47 +43,35 @@ type ata struct {
 func ataLadder(p passthrough.SCSI, sleep clock) Ladder {
 	var l Ladder
 	a := ata{passthrough.ATA{Port: p}, sleep}
-	id, err := a.identify()
+	id, err := a.Identify(10 * time.Second)
 	if err != nil {
 		l.note("the disk does not answer IDENTIFY DEVICE: %v", err)
 		return l
 	}
-	if san := id[identifySanitize]; san&sanitizeSupported != 0 {
-		if san&sanitizeHasScramble != 0 {
-			l.add("ata-sanitize-crypto", a.sanitize(sanCryptoScramble, lbaCrypto))
-		}
-		if san&sanitizeHasBlock != 0 {
-			l.add("ata-sanitize-block", a.sanitize(sanBlockErase, lbaBlock))
-		}
-	}
-	sec := id[identifySecurity]
-	switch {
-	case sec&securitySupported == 0:
-		l.note("the disk has no ATA security feature set")
-	case sec&securityFrozen != 0:
-		l.note("the firmware froze the disk's security, so Security Erase is refused: plug the disk in while the machine runs, or turn the freeze off in the firmware's setup")
-	case sec&(securityEnabled|securityLocked) == securityEnabled|securityLocked && a.unlock() != nil:
-		l.note("the disk is locked by a password that is not ours, so Security Erase is refused")
-	default:
-		if sec&securityEnhanced != 0 {
-			l.add("ata-security-erase-enhanced", a.secureErase(true, id[identifyEnhanced]))
-		}
-		l.add("ata-security-erase", a.secureErase(false, id[identifyEraseTime]))
-	}
+	a.sanitizeRungs(&l, &id)
+	a.securityRungs(&l, &id)
 	return l
 }
 
-// identify reads the 256 words of IDENTIFY DEVICE.
-func (a ata) identify() ([256]uint16, error) {
-	var words [256]uint16
-	b := make([]byte, 512)
-	if _, err := a.Do(passthrough.ATACommand{Protocol: passthrough.PIOIn, Command: ataIdentify, Data: b, Timeout: 10 * time.Second}); err != nil {
-		return words, err
+// securityRungs adds Security Erase, or says why it cannot be used.
+func (a ata) securityRungs(l *Ladder, id *passthrough.Identity) {
+	sec := id[identifySecurity]
+	has, told := id.Supports(setSecurity)
+	switch {
+	case sec&securitySupported == 0 || told && !has:
+		l.note("the disk has no ATA security feature set")
+	case sec&securityFrozen != 0:
+		l.note("the firmware froze the disk's security, so Security Erase is refused: plug the disk in while the machine runs, or turn the freeze off in the firmware's setup")
+	case sec&(securityEnabled|securityLocked) == securityEnabled|securityLocked && sec&securityExpired != 0:
+		l.note("the disk is locked and takes no more passwords until it was without power: take power from the machine for a minute, then wipe again")
+	case sec&(securityEnabled|securityLocked) == securityEnabled|securityLocked && a.unlock() != nil:
+		l.note("the disk is locked by a password that is not ours, so Security Erase is refused: take the password off with the tool that set it (hdparm --security-disable)")
+	default:
+		if sec&securityEnhanced != 0 {
+			l.add("ata-security-erase-enhanced", a.secureErase(true, eraseTime(id[identifyEnhanced], id.Bytes())))
+		}
+		l.add("ata-security-erase", a.secureErase(false, eraseTime(id[identifyEraseTime], id.Bytes())))
 	}
-	for i := range words {
-		words[i] = binary.LittleEndian.Uint16(b[2*i:])
-	}
-	return words, nil
 }
 
 // password is the data of the security commands: identifier and password.
@@ -101,31 +82,37 @@ func password(identifier uint16) []byte {
 	return b
 }
 
-func (a ata) unlock() error {
-	_, err := a.Do(passthrough.ATACommand{Protocol: passthrough.PIOOut, Command: ataUnlock, Data: password(0), Timeout: 10 * time.Second})
+func (a ata) unlock() error { return a.short(ataUnlock, password(0)) }
+
+// disable takes our password off after an erase that failed because of err.
+func (a ata) disable(err error) error {
+	if left := a.short(ataDisablePassword, password(0)); left != nil {
+		return fmt.Errorf("%w; the disk may be left with the password %q, which could not be taken off: %w", err, ataPassword, left)
+	}
 	return err
 }
 
-// secureErase is SECURITY ERASE UNIT. estimate is the disk's own, in units of two minutes (ACS-4, 7.12.7.47).
-func (a ata) secureErase(enhanced bool, estimate uint16) func(context.Context, Progress) error {
+// short is a security command that ends at once.
+func (a ata) short(cmd byte, data []byte) error {
+	proto := byte(passthrough.PIOOut)
+	if data == nil {
+		proto = passthrough.NonData
+	}
+	_, err := a.Do(passthrough.ATACommand{Protocol: proto, Command: cmd, Data: data, Timeout: 10 * time.Second})
+	return err
+}
+
+// secureErase is SECURITY ERASE UNIT, which says nothing until its end, expected after a time.
+func (a ata) secureErase(enhanced bool, expected time.Duration) func(context.Context, Progress) error {
 	return func(ctx context.Context, p Progress) error {
-		short := func(cmd byte, data []byte) error {
-			proto := byte(passthrough.PIOOut)
-			if data == nil {
-				proto = passthrough.NonData
-			}
-			_, err := a.Do(passthrough.ATACommand{Protocol: proto, Command: cmd, Data: data, Timeout: 10 * time.Second})
-			return err
-		}
-		if err := short(ataSetPassword, password(0)); err != nil {
+		if err := a.short(ataSetPassword, password(0)); err != nil {
 			return fmt.Errorf("setting the erase password: %w", err)
 		}
-		if err := short(ataErasePrepare, nil); err != nil {
-			return errors.Join(fmt.Errorf("preparing the erase: %w", err), short(ataDisablePassword, password(0)))
+		if err := a.short(ataErasePrepare, nil); err != nil {
+			return a.disable(fmt.Errorf("preparing the erase: %w", err))
 		}
-		expected := eraseTime(estimate)
 		stop := a.sleep.meanwhile(ctx, func(sofar time.Duration) {
-			p(min(0.99, sofar.Seconds()/expected.Seconds()), "guessed from the "+expected.String()+" that the disk estimates")
+			p(min(0.99, sofar.Seconds()/expected.Seconds()), "guessed from the "+expected.String()+" that it should take")
 		})
 		unit := password(0)
 		if enhanced {
@@ -134,55 +121,32 @@ func (a ata) secureErase(enhanced bool, estimate uint16) func(context.Context, P
 		_, err := a.Do(passthrough.ATACommand{Protocol: passthrough.PIOOut, Command: ataEraseUnit, Data: unit, Timeout: 2*expected + time.Hour})
 		stop()
 		if err != nil {
-			return errors.Join(fmt.Errorf("erasing: %w", err), short(ataDisablePassword, password(0)))
+			return a.disable(fmt.Errorf("erasing: %w", err))
 		}
-		id, err := a.identify()
+		id, err := a.Identify(10 * time.Second)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrUnsure, err)
 		}
 		if id[identifySecurity]&securityEnabled != 0 {
-			return errors.Join(errors.New("the disk still has the erase password, so the erase did not end"), short(ataDisablePassword, password(0)))
+			return a.disable(errors.New("the disk still has the erase password, so the erase did not end"))
 		}
 		p(1, "")
 		return nil
 	}
 }
 
-// eraseTime is how long a disk says that an erase takes: bit 15 set means 15 bits of value, else 8 (255: more than 508 min).
-func eraseTime(word uint16) time.Duration {
-	units := word & 0xff
+// eraseTime is how long a disk of so many bytes says that an erase takes, in units of two minutes (ACS-4, words 89 and 90):
+// with bit 15 in 15 bits, else in the lower eight. A disk that says nothing, or only that it takes longer than its field can
+// hold, is expected to write all of it at the pace of a slow one.
+func eraseTime(word uint16, bytes int64) time.Duration {
+	const pace = 100e6 // bytes a second
+	units, most := word&0xff, uint16(0xff)
 	if word&0x8000 != 0 {
-		units = word & 0x7fff
+		units, most = word&0x7fff, 0x7fff
 	}
-	if units == 0 {
-		return 4 * time.Hour // not said
+	said := time.Duration(units) * 2 * time.Minute
+	if units > 0 && units < most {
+		return said
 	}
-	return time.Duration(units) * 2 * time.Minute
-}
-
-// sanitize starts SANITIZE DEVICE and follows it by its status.
-func (a ata) sanitize(feature uint16, lba uint64) func(context.Context, Progress) error {
-	return func(ctx context.Context, p Progress) error {
-		if _, err := a.Do(passthrough.ATACommand{Protocol: passthrough.NonData, Ext: true, Features: feature, LBA: lba, Command: ataSanitize, Timeout: time.Minute}); err != nil {
-			return err
-		}
-		for {
-			r, err := a.Do(passthrough.ATACommand{Protocol: passthrough.NonData, Ext: true, Features: sanStatus, Command: ataSanitize, Timeout: 10 * time.Second})
-			const completed, running = 1 << 15, 1 << 14
-			switch {
-			case err != nil:
-				return fmt.Errorf("%w: %w", ErrUnsure, err)
-			case r.Count&running != 0:
-				p(float64(r.LBA&0xffff)/65536, "as the disk's sanitize status says")
-			case r.Count&completed != 0:
-				p(1, "")
-				return nil
-			default:
-				return errors.New("the disk's sanitize status says that it failed")
-			}
-			if err := a.sleep(ctx, poll); err != nil {
-				return err
-			}
-		}
-	}
+	return max(said, 4*time.Hour, (time.Duration(float64(bytes)/pace) * time.Second).Round(time.Minute))
 }

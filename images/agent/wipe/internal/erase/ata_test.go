@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"github.com/better-compute/bcd/images/agent/internal/passthrough"
+	"github.com/better-compute/bcd/images/agent/internal/passthrough/replay"
 )
 
 // words makes the data of IDENTIFY DEVICE.
 func words(w map[int]uint16) string {
 	b := make([]byte, 512)
+	b[0] = 0x40
 	for i, v := range w {
 		b[2*i], b[2*i+1] = byte(v), byte(v>>8)
 	}
@@ -27,7 +29,7 @@ func left(status byte, count uint16, lba uint16) string {
 
 const good = 0x50 // DRDY and DSC
 
-var sendIdentify = pass(passthrough.PIOIn, 0x0e, 1, ataIdentify)
+var sendIdentify = pass(passthrough.PIOIn, 0x0e, 1, 0xec)
 
 // pass is the CDB of a command without LBA.
 func pass(proto, flags, blocks, command byte) string {
@@ -36,8 +38,15 @@ func pass(proto, flags, blocks, command byte) string {
 
 func security(command byte) string { return pass(passthrough.PIOOut, 0x06, 1, command) }
 
-func ataTrace(t *testing.T, id map[int]uint16, rest ...step) *trace {
-	return &trace{t, append([]step{{askInquiry, inquiryATA, "", nil}, {sendIdentify, words(id), "", nil}}, rest...)}
+// askSanitize is SANITIZE STATUS EXT, which is asked before sanitize is offered.
+const askSanitize = "85" + "07" + "20" + "0000" + "0000" + "000000000000" + "40" + "b4" + "00"
+
+func ataTrace(t *testing.T, id map[int]uint16, rest ...step) *replay.Trace {
+	steps := []step{{askInquiry, inquiryATA, "", nil}, {sendIdentify, words(id), "", nil}}
+	if id[identifySanitize]&(sanitizeHasScramble|sanitizeHasBlock) != 0 {
+		steps = append(steps, step{askSanitize, "", left(good, 1<<15, 0xffff), nil})
+	}
+	return play(t, append(steps, rest...)...)
 }
 
 func TestATALadder(t *testing.T) {
@@ -62,29 +71,28 @@ func TestATALadder(t *testing.T) {
 		if !slices.Equal(names(l), c.names) || !strings.Contains(strings.Join(l.Notes, "\n"), c.note) {
 			t.Errorf("%s: %v, notes %q", name, names(l), l.Notes)
 		}
-		p.over()
+		p.Over()
 	}
 }
 
 func TestATASanitize(t *testing.T) {
 	crypto := "85" + "07" + "20" + "0011" + "0000" + "43" + "70" + "00" + "79" + "00" + "72" + "40" + "b4" + "00"
-	status := "85" + "07" + "20" + "0000" + "0000" + "000000000000" + "40" + "b4" + "00"
 	for name, c := range map[string]struct {
 		steps []step
 		told  []float64
 		err   string
 	}{
-		"to its end": {[]step{{crypto, "", left(good, 0, 0), passthrough.CheckCondition{Key: 1, ASC: 0, ASCQ: 0x1d}}, {status, "", left(good, 1<<14, 0x8000), nil}, {status, "", left(good, 1<<15, 0xffff), nil}}, []float64{0.5, 1}, ""},
+		"to its end": {[]step{{crypto, "", left(good, 0, 0), passthrough.CheckCondition{Key: 1, ASC: 0, ASCQ: 0x1d}}, {askSanitize, "", left(good, 1<<14, 0x8000), nil}, {askSanitize, "", left(good, 1<<15, 0xffff), nil}}, []float64{0.5, 1}, ""},
 		"refused":    {[]step{{crypto, "", left(0x51, 0, 0), passthrough.CheckCondition{Key: 0xb, ASC: 0, ASCQ: 0x1d}}}, nil, "status 51h"},
-		"fails":      {[]step{{crypto, "", left(good, 0, 0), nil}, {status, "", left(good, 0, 0), nil}}, nil, "says that it failed"},
-		"silent":     {[]step{{crypto, "", left(good, 0, 0), nil}, {status, "", "", errors.New("host status 0003h")}}, nil, ErrUnsure.Error()},
+		"fails":      {[]step{{crypto, "", left(good, 0, 0), nil}, {askSanitize, "", left(good, 0, 0), nil}}, nil, "says that it failed"},
+		"silent":     {[]step{{crypto, "", left(good, 0, 0), nil}, {askSanitize, "", "", errors.New("host status 0003h")}}, nil, ErrUnsure.Error()},
 	} {
 		p := ataTrace(t, map[int]uint16{59: sanitizeSupported | sanitizeHasScramble}, c.steps...)
 		told, err := run(t, scsiLadder(p, atOnce), "ata-sanitize-crypto")
 		if !slices.Equal(told, c.told) || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: told %v, error %v", name, told, err)
 		}
-		p.over()
+		p.Over()
 	}
 }
 
@@ -106,7 +114,7 @@ func TestATASecureErase(t *testing.T) {
 	}{
 		"plain":                 {"ata-security-erase", []step{set, ready, unit("0000", nil), cleared}, ""},
 		"enhanced":              {"ata-security-erase-enhanced", []step{set, ready, unit("0200", nil), cleared}, ""},
-		"no password taken":     {"ata-security-erase", []step{{set.cdb, set.data, "", aborted}}, "setting the erase password"},
+		"no password taken":     {"ata-security-erase", []step{{set.CDB, set.Data, "", aborted}}, "setting the erase password"},
 		"not prepared":          {"ata-security-erase", []step{set, {prepare, "", left(0x51, 0, 0), nil}, disable}, "preparing"},
 		"fails":                 {"ata-security-erase", []step{set, ready, unit("0000", aborted), disable}, "erasing"},
 		"says nothing, did not": {"ata-security-erase", []step{set, ready, unit("0000", nil), kept, disable}, "still has the erase password"},
@@ -116,14 +124,22 @@ func TestATASecureErase(t *testing.T) {
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v", name, err)
 		}
-		p.over()
+		p.Over()
 	}
 }
 
 func TestEraseTime(t *testing.T) {
-	for word, want := range map[uint16]string{1: "2m0s", 255: "8h30m0s", 0x8001: "2m0s", 0x8400: "34h8m0s", 0: "4h0m0s"} {
-		if got := eraseTime(word).String(); got != want {
-			t.Errorf("%#x: %s, not %s", word, got, want)
+	for _, c := range []struct {
+		word  uint16
+		bytes int64
+		want  string
+	}{
+		{1, 1e12, "2m0s"}, {254, 1e12, "8h28m0s"}, {0x8001, 0, "2m0s"}, {0x8400, 0, "34h8m0s"},
+		{255, 1e12, "8h30m0s"}, {255, 22e12, "61h7m0s"}, // longer than 508 minutes: how much longer is the disk's size
+		{0, 0, "4h0m0s"}, {0, 4e12, "11h7m0s"}, {0x8000, 0, "4h0m0s"}, {0xffff, 1e12, "1092h14m0s"}, // not said, or beyond the field
+	} {
+		if got := eraseTime(c.word, c.bytes).String(); got != c.want {
+			t.Errorf("%#x of %d bytes: %s, not %s", c.word, c.bytes, got, c.want)
 		}
 	}
 }

@@ -2,12 +2,16 @@
 //
 // What a disk can do is read from it first; each method reads afterwards what the disk says of it. That the data is gone is
 // for the caller to prove: a disk's word is not a proof.
+//
+// What of this was tested on data of real drives, and what only on data written from the specifications, stands in
+// images/agent/internal/passthrough/replay/captured/README.md.
 package erase
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -45,11 +49,32 @@ func (l *Ladder) note(format string, args ...any) {
 // ErrUnsure is a method whose end is unknown: the disk may still be at it.
 var ErrUnsure = errors.New("the disk does not say how the erasure ended")
 
+// patience is how long a disk at work may stay at the same place. Those that go on move every few seconds or minutes.
+const patience = 2 * time.Hour
+
+// standstill tells a disk that is at work for ever from one that gets further: some say for days that they sanitize themselves
+// and have done one percent.
+type standstill struct {
+	limit, since time.Duration
+	done         float64
+}
+
+// at takes what the disk says, once per poll; an error is ErrUnsure.
+func (s *standstill) at(done float64) error {
+	s.since += poll
+	if done != s.done {
+		s.done, s.since = done, 0
+	}
+	if s.since <= s.limit {
+		return nil
+	}
+	return fmt.Errorf("%w: it says that it is at work and has stayed at %.0f %% for %s; leave it powered and wipe again later, or destroy it", ErrUnsure, 100*done, s.limit)
+}
+
 // Drive is a disk that may be able to erase itself.
 type Drive struct {
-	f       *os.File
-	clock   clock
-	ladders func() Ladder
+	c      io.Closer
+	ladder func() Ladder
 }
 
 // clock waits between two questions to a disk; tests replace it.
@@ -90,17 +115,24 @@ func Open(path string, d agentv1.Disk) (*Drive, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Drive{f: f, clock: wait}
 	if nvme {
-		out.ladders = func() Ladder { return nvmeLadder(passthrough.NVMeFile{File: f}, out.clock) }
-	} else {
-		out.ladders = func() Ladder { return scsiLadder(passthrough.SGFile{File: f}, out.clock) }
+		return OnNVMe(passthrough.NVMeFile{File: f}, f), nil
 	}
-	return out, nil
+	return OnSCSI(passthrough.SGFile{File: f}, f), nil
+}
+
+// OnNVMe is a disk behind a port for NVMe commands. Closing it closes c.
+func OnNVMe(p passthrough.NVMe, c io.Closer) *Drive {
+	return &Drive{c, func() Ladder { return nvmeLadder(p, wait) }}
+}
+
+// OnSCSI is a disk behind a port for SCSI commands, ATA disks among them. Closing it closes c.
+func OnSCSI(p passthrough.SCSI, c io.Closer) *Drive {
+	return &Drive{c, func() Ladder { return scsiLadder(p, wait) }}
 }
 
 // Ladder reads what the disk can do. It changes nothing.
-func (d *Drive) Ladder() Ladder { return d.ladders() }
+func (d *Drive) Ladder() Ladder { return d.ladder() }
 
 // Close ends the use of the disk's commands.
-func (d *Drive) Close() error { return d.f.Close() }
+func (d *Drive) Close() error { return d.c.Close() }

@@ -17,11 +17,14 @@ const (
 	opFormat     = 0x80
 	opSanitize   = 0x84
 
-	cnsNamespace  = 0 // Identify: the namespace
-	cnsController = 1 // the controller
-	cnsActive     = 2 // the list of active namespaces
+	cnsNamespace  = 0    // Identify: the namespace
+	cnsController = 1    // the controller
+	cnsActive     = 2    // the list of active namespaces
+	cnsAllocated  = 0x10 // the list of those that exist, attached to a controller or not
 
-	oacsFormat = 1 << 1 // Optional Admin Command Support, bytes 256 and 257 of Identify Controller
+	oacsFormat, oacsNamespaces = 1 << 1, 1 << 3 // Optional Admin Command Support, bytes 256 and 257 of Identify Controller
+
+	version11 = 0x10100 // of the specification, bytes 80 to 83; earlier drives have no list of namespaces
 
 	fnaFormatAll = 1 << 0 // Format NVM Attributes, byte 524: a format changes every namespace
 	fnaEraseAll  = 1 << 1 // an erasing format erases every namespace
@@ -44,13 +47,13 @@ func nvmeLadder(p passthrough.NVMe, sleep clock) Ladder {
 		l.note("the NVMe controller does not say what it can do: %v", err)
 		return l
 	}
-	whole := n.active == 1
+	whole := n.namespaces == 1
 	sanicap := binary.LittleEndian.Uint32(n.controller[328:])
 	switch {
 	case sanicap&(sanCrypto|sanBlock) == 0:
 		l.note("the controller has no sanitize")
 	case !whole:
-		l.note("sanitize would erase all %d namespaces of the controller, so it is not used", n.active)
+		l.note("sanitize would erase all %d namespaces of the controller, so it is not used", n.namespaces)
 	default:
 		if sanicap&sanCrypto != 0 {
 			l.add("nvme-sanitize-crypto", n.sanitize(sanitizeCrypto))
@@ -64,7 +67,7 @@ func nvmeLadder(p passthrough.NVMe, sleep clock) Ladder {
 	case binary.LittleEndian.Uint16(n.controller[256:])&oacsFormat == 0:
 		l.note("the controller cannot format")
 	case fna&(fnaFormatAll|fnaEraseAll) != 0 && !whole:
-		l.note("a format would erase all %d namespaces of the controller, so it is not used", n.active)
+		l.note("a format would erase all %d namespaces of the controller, so it is not used", n.namespaces)
 	default:
 		if fna&fnaCrypto != 0 {
 			l.add("nvme-format-crypto", n.format(2))
@@ -78,7 +81,7 @@ type nvme struct {
 	port       passthrough.NVMe
 	sleep      clock
 	nsid       uint32
-	active     int // namespaces of the controller
+	namespaces int // of the drive
 	controller []byte
 	lbaf       uint32 // the namespace's LBA format, metadata and protection as Format NVM takes them in dword 10
 }
@@ -88,19 +91,18 @@ func (n *nvme) identify() error {
 	if n.nsid, err = n.port.Namespace(); err != nil {
 		return err
 	}
-	page := func(nsid uint32, cns uint32) ([]byte, error) {
+	page := func(nsid, cns uint32) ([]byte, error) {
 		b := make([]byte, 4096)
 		return b, n.port.Do(passthrough.Admin{Opcode: opIdentify, NSID: nsid, Data: b, CDW: [6]uint32{cns}, Timeout: 10 * time.Second})
 	}
 	if n.controller, err = page(0, cnsController); err != nil {
 		return err
 	}
-	list, err := page(0, cnsActive)
-	if err != nil {
+	if n.namespaces, err = n.count(page); err != nil {
 		return err
 	}
-	for i := 0; i < len(list) && binary.LittleEndian.Uint32(list[i:]) != 0; i += 4 {
-		n.active++
+	if n.namespaces == 0 {
+		return errors.New("it lists no namespace")
 	}
 	ns, err := page(n.nsid, cnsNamespace)
 	if err != nil {
@@ -109,6 +111,30 @@ func (n *nvme) identify() error {
 	flbas, dps := uint32(ns[26]), uint32(ns[29])
 	n.lbaf = flbas&0xf | (flbas>>4&1)<<4 | (dps&7)<<5 | (dps>>3&1)<<8 | (flbas>>5&3)<<12
 	return nil
+}
+
+// count gives how many namespaces a command for the whole drive would change.
+func (n *nvme) count(page func(nsid, cns uint32) ([]byte, error)) (int, error) {
+	if binary.LittleEndian.Uint32(n.controller[80:]) < version11 {
+		return int(binary.LittleEndian.Uint32(n.controller[516:])), nil
+	}
+	lists := []uint32{cnsActive}
+	if binary.LittleEndian.Uint16(n.controller[256:])&oacsNamespaces != 0 {
+		lists = append(lists, cnsAllocated)
+	}
+	most := 0
+	for _, cns := range lists {
+		list, err := page(0, cns)
+		if err != nil {
+			return 0, err
+		}
+		found := 0
+		for found < len(list)/4 && binary.LittleEndian.Uint32(list[4*found:]) != 0 {
+			found++
+		}
+		most = max(most, found)
+	}
+	return most, nil
 }
 
 // format is Format NVM with a secure erase setting: 1 user data, 2 cryptographic. The LBA format stays what it is.
@@ -124,22 +150,23 @@ func (n *nvme) format(ses uint32) func(context.Context, Progress) error {
 // sanitize starts a sanitize and waits for its end. The drive goes on with it over resets and power cuts.
 func (n *nvme) sanitize(action uint32) func(context.Context, Progress) error {
 	return func(ctx context.Context, p Progress) error {
-		state, _, err := n.sanitizeLog()
+		log, err := n.sanitizeLog()
 		if err != nil {
 			return err
 		}
-		if state == sanitizeRunning { // an earlier one, which a power cut does not end
-			if err := n.follow(ctx, p); ctx.Err() != nil {
+		if log.state == sanitizeRunning { // an earlier one, which a power cut does not end
+			err := n.follow(ctx, p, log.action)
+			if ctx.Err() != nil || errors.Is(err, ErrUnsure) {
 				return err
 			}
 		}
-		if state == sanitizeFailed {
+		if log.state == sanitizeFailed {
 			n.leaveFailure()
 		}
 		if err := n.port.Do(passthrough.Admin{Opcode: opSanitize, CDW: [6]uint32{action}, Timeout: time.Minute}); err != nil {
 			return err
 		}
-		return n.follow(ctx, p)
+		return n.follow(ctx, p, action)
 	}
 }
 
@@ -157,28 +184,55 @@ const (
 	sanitizeDoneKept // without deallocating
 )
 
-func (n *nvme) sanitizeLog() (state int, done float64, err error) {
-	b := make([]byte, 512)
-	err = n.port.Do(passthrough.Admin{Opcode: opGetLogPage, NSID: allNamespaces, Data: b, CDW: [6]uint32{logSanitize | uint32(len(b)/4-1)<<16}, Timeout: 10 * time.Second})
-	return int(b[2] & 7), float64(binary.LittleEndian.Uint16(b)) / 65536, err
+// sanitizeLog is what a drive remembers of its latest sanitize.
+type sanitizeLog struct {
+	state    int
+	done     float64
+	action   uint32        // SANACT of the command that it is about
+	estimate time.Duration // for such an action; 0: not said
 }
 
-func (n *nvme) follow(ctx context.Context, p Progress) error {
+func (n *nvme) sanitizeLog() (sanitizeLog, error) {
+	b := make([]byte, 512)
+	err := n.port.Do(passthrough.Admin{Opcode: opGetLogPage, NSID: allNamespaces, Data: b, CDW: [6]uint32{logSanitize | uint32(len(b)/4-1)<<16}, Timeout: 10 * time.Second})
+	return parseSanitizeLog(b), err
+}
+
+// parseSanitizeLog reads the first bytes of the log page (NVM Express Base Specification 2.0, 5.16.1.25).
+func parseSanitizeLog(b []byte) sanitizeLog {
+	l := sanitizeLog{state: int(b[2] & 7), done: float64(binary.LittleEndian.Uint16(b)) / 65536, action: uint32(b[4] & 7)}
+	const unknown = 0xffffffff
+	at := map[uint32]int{sanitizeBlock: 12, sanitizeCrypto: 16}[l.action]
+	if seconds := binary.LittleEndian.Uint32(b[at:]); at > 0 && seconds != unknown {
+		l.estimate = time.Duration(seconds) * time.Second
+	}
+	return l
+}
+
+// follow waits for the end of a sanitize by its log. A log about another action is an old one.
+func (n *nvme) follow(ctx context.Context, p Progress, action uint32) error {
+	var still standstill
 	for {
-		state, done, err := n.sanitizeLog()
+		log, err := n.sanitizeLog()
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w: %w", ErrUnsure, err)
-		case state == sanitizeDone || state == sanitizeDoneKept:
+		case log.action != action:
+			return fmt.Errorf("%w: its sanitize log is about another one", ErrUnsure)
+		case log.state == sanitizeDone || log.state == sanitizeDoneKept:
 			p(1, "")
 			return nil
-		case state == sanitizeFailed:
+		case log.state == sanitizeFailed:
 			n.leaveFailure() // so that the next method can write
 			return errors.New("the drive's sanitize log says that it failed")
-		case state != sanitizeRunning:
+		case log.state != sanitizeRunning:
 			return ErrUnsure
 		}
-		p(done, "as the drive's sanitize log says")
+		p(log.done, "as the drive's sanitize log says")
+		still.limit = max(patience, 2*log.estimate)
+		if err := still.at(log.done); err != nil {
+			return err
+		}
 		if err := n.sleep(ctx, poll); err != nil {
 			return err
 		}

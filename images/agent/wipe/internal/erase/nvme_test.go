@@ -45,6 +45,7 @@ type controller struct {
 	flbas, dps byte
 	sstat      []byte // the sanitize log's states, one per reading, the last for good
 	refuse     map[uint8]error
+	action     byte // of the latest sanitize
 
 	sent []string // what changed something
 }
@@ -57,6 +58,7 @@ func (c *controller) Do(a passthrough.Admin) error {
 	}
 	switch {
 	case a.Opcode == opIdentify && a.CDW[0] == cnsController:
+		binary.LittleEndian.PutUint32(a.Data[80:], version11)
 		binary.LittleEndian.PutUint16(a.Data[256:], c.oacs)
 		binary.LittleEndian.PutUint32(a.Data[328:], c.sanicap)
 		a.Data[524] = c.fna
@@ -67,11 +69,14 @@ func (c *controller) Do(a passthrough.Admin) error {
 	case a.Opcode == opIdentify && a.NSID == 1:
 		a.Data[26], a.Data[29] = c.flbas, c.dps
 	case a.Opcode == opGetLogPage && a.CDW[0] == 0x007f0081 && a.NSID == allNamespaces:
-		a.Data[1], a.Data[2] = 0x80, c.sstat[0] // half of it
+		a.Data[1], a.Data[2], a.Data[4] = 0x80, c.sstat[0], c.action // half of it
 		if len(c.sstat) > 1 {
 			c.sstat = c.sstat[1:]
 		}
 	case a.Opcode == opSanitize || a.Opcode == opFormat:
+		if a.Opcode == opSanitize && a.CDW[0] != sanitizeExitFailure {
+			c.action = byte(a.CDW[0])
+		}
 		c.sent = append(c.sent, fmt.Sprintf("%02x ns %d cdw10 %#x", a.Opcode, a.NSID, a.CDW[0]))
 	default:
 		return passthrough.Status(0x4002) // invalid field

@@ -22,6 +22,8 @@ const (
 
 	saBlock, saCrypto = 0x02, 0x03 // service actions of SANITIZE
 	sanitizeImmed     = 0x80
+
+	keyNone, keyRecovered, keyNotReady, keyAttention = 0, 1, 2, 6
 )
 
 // progressOf reads the progress indication of sense data, from 0 to 1 (SPC-5, 4.5.2.4.4 and 4.5.3).
@@ -82,23 +84,19 @@ func scsiSanitize(p passthrough.SCSI, sleep clock, action byte) func(context.Con
 		if err != nil && (!errors.As(err, &c) || !sanitizing(c)) { // not: an earlier one still runs
 			return err
 		}
+		still := standstill{limit: patience}
 		for {
-			b := make([]byte, 252)
-			if _, err := p.Do([]byte{cdbRequestSense, 0, 0, 0, byte(len(b)), 0}, passthrough.FromDisk, b, 10*time.Second); err != nil {
-				return fmt.Errorf("%w: %w", ErrUnsure, err)
+			done, running, err := sanitizeSense(p)
+			if err != nil {
+				return err
 			}
-			c, ok := passthrough.SenseOf(b)
-			switch {
-			case !ok:
-				return ErrUnsure
-			case sanitizing(c):
-				done, _ := progressOf(b)
-				report(done, "as the disk's sense data say")
-			case c.Key == 0:
+			if !running {
 				report(1, "")
 				return nil
-			default: // 3/31/03 is SANITIZE COMMAND FAILED
-				return c
+			}
+			report(done, "as the disk's sense data say")
+			if err := still.at(done); err != nil {
+				return err
 			}
 			if err := sleep(ctx, poll); err != nil {
 				return err
@@ -107,7 +105,28 @@ func scsiSanitize(p passthrough.SCSI, sleep clock, action byte) func(context.Con
 	}
 }
 
+// sanitizeSense asks a disk that was told to sanitize itself how far it is.
+func sanitizeSense(p passthrough.SCSI) (done float64, running bool, err error) {
+	b := make([]byte, 252)
+	if _, err := p.Do([]byte{cdbRequestSense, 0, 0, 0, byte(len(b)), 0}, passthrough.FromDisk, b, 10*time.Second); err != nil {
+		return 0, false, fmt.Errorf("%w: %w", ErrUnsure, err)
+	}
+	c, ok := passthrough.SenseOf(b)
+	switch {
+	case !ok:
+		return 0, false, ErrUnsure
+	case sanitizing(c):
+		done, _ = progressOf(b)
+		return done, true, nil
+	case c.Key == keyAttention: // news of a reset or a change, told once and before anything else
+		return 0, true, nil
+	case c.Key <= keyRecovered:
+		return 0, false, nil
+	}
+	return 0, false, c // 3/31/03 is SANITIZE COMMAND FAILED
+}
+
 // sanitizing is LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS.
 func sanitizing(c passthrough.CheckCondition) bool {
-	return c.Key == 2 && c.ASC == 0x04 && c.ASCQ == 0x1b
+	return (c.Key == keyNotReady || c.Key == keyNone) && c.ASC == 0x04 && c.ASCQ == 0x1b
 }

@@ -1,69 +1,32 @@
 package erase
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/better-compute/bcd/images/agent/internal/passthrough"
+	"github.com/better-compute/bcd/images/agent/internal/passthrough/replay"
 )
 
-// step is one command of a recorded trace and what the disk answered.
+// step is one command of a trace and what the disk answered.
 type step struct {
-	cdb   string // hex, as sent
-	data  string // hex, from the disk, or what must have been sent to it
-	sense string // hex
-	err   error
+	CDB, Data, Sense string // hex
+	Err              error
 }
 
-// trace plays a disk back: every command must come in its order.
-type trace struct {
-	t     *testing.T
-	steps []step
+// play makes a disk that takes the commands of its steps.
+func play(t *testing.T, steps ...step) *replay.Trace {
+	p := &replay.Trace{TB: t}
+	for _, s := range steps {
+		p.Steps = append(p.Steps, replay.Step(s))
+	}
+	return p
 }
 
-func (p *trace) Do(cdb []byte, dir passthrough.Direction, data []byte, _ time.Duration) ([]byte, error) {
-	p.t.Helper()
-	if len(p.steps) == 0 {
-		p.t.Errorf("unexpected command % x", cdb)
-		return nil, errors.New("the trace is over")
-	}
-	s := p.steps[0]
-	p.steps = p.steps[1:]
-	if got := hex.EncodeToString(cdb); got != s.cdb {
-		p.t.Errorf("sent\n%s, not\n%s", got, s.cdb)
-	}
-	want := unhex(p.t, s.data)
-	switch dir {
-	case passthrough.FromDisk:
-		copy(data, want)
-	case passthrough.ToDisk:
-		if s.data != "" && !strings.HasPrefix(hex.EncodeToString(data), s.data) {
-			p.t.Errorf("data % x", data[:40])
-		}
-	}
-	return unhex(p.t, s.sense), s.err
-}
-
-func (p *trace) over() {
-	p.t.Helper()
-	if len(p.steps) > 0 {
-		p.t.Errorf("%d commands were not sent, the next is %s", len(p.steps), p.steps[0].cdb)
-	}
-}
-
-func unhex(t *testing.T, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
+func unhex(t *testing.T, s string) []byte { return replay.Bytes(t, s) }
 
 const (
 	inquirySAS = "00000602 5b000012 53454147415445 20" // SEAGATE
@@ -93,7 +56,7 @@ func TestSCSISanitize(t *testing.T) {
 		"already at it": {[]step{{"48830000000000000000", "", "", passthrough.CheckCondition{Key: 2, ASC: 0x04, ASCQ: 0x1b}}, {askSense, "72000000 00000000", "", nil}}, []float64{1}, nil},
 		"falls silent":  {[]step{{"48830000000000000000", "", "", nil}, {askSense, "", "", errors.New("host status 0001h")}}, nil, ErrUnsure},
 	} {
-		p := &trace{t, slices.Concat(look, c.steps)}
+		p := play(t, slices.Concat(look, c.steps)...)
 		l := scsiLadder(p, atOnce)
 		if !slices.Equal(names(l), []string{"scsi-sanitize-crypto"}) {
 			t.Fatalf("%v, notes %v", names(l), l.Notes)
@@ -102,17 +65,17 @@ func TestSCSISanitize(t *testing.T) {
 		if !slices.Equal(told, c.told) || !errors.Is(err, c.err) {
 			t.Errorf("%s: told %v, error %v", name, told, err)
 		}
-		p.over()
+		p.Over()
 	}
 }
 
 func TestSCSIDiskWithoutSanitize(t *testing.T) {
-	p := &trace{t, []step{{askInquiry, inquirySAS, "", nil}, {askCrypto, "", "", invalid}, {askBlock, "0001", "", nil}}}
+	p := play(t, step{askInquiry, inquirySAS, "", nil}, step{askCrypto, "", "", invalid}, step{askBlock, "0001", "", nil})
 	if l := scsiLadder(p, atOnce); len(l.Methods) > 0 || !strings.Contains(l.Notes[0], "RAID controller") {
 		t.Errorf("%+v", l)
 	}
-	p.over()
-	p = &trace{t, []step{{askInquiry, "", "", errors.New("inappropriate ioctl for device")}}}
+	p.Over()
+	p = play(t, step{askInquiry, "", "", errors.New("inappropriate ioctl for device")})
 	if l := scsiLadder(p, atOnce); len(l.Methods) > 0 || !strings.Contains(l.Notes[0], "inappropriate ioctl") {
 		t.Errorf("%+v", l)
 	}

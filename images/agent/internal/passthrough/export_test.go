@@ -1,0 +1,7 @@
+package passthrough
+
+// What tests outside of the package look at.
+var (
+	SCSIEnd = scsiEnd
+	Millis  = millis
+)
