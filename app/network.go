@@ -28,6 +28,7 @@ type Subnet struct {
 	Reservations   []Reservation `json:"reservations,omitempty"`   // addresses kept for ports
 	NoProbe        bool          `json:"noProbe,omitempty"`        // offer addresses without asking whether they are in use: where a router answers ARP for all
 	TFTPSinglePort bool          `json:"tftpSinglePort,omitempty"` // answer TFTP from port 69 alone, for firewalls that do not follow it
+	TFTPBlockSize  int           `json:"tftpBlockSize,omitempty"`  // bytes in a packet of TFTP, at most, for paths that drop large ones; 0: what a client asks for and Ethernet takes
 }
 
 // StaticRoute is a way to a network. Its text form is NETWORK=GATEWAY: "198.51.100.0/24=192.0.2.254".

@@ -22,6 +22,12 @@ const (
 	SubnetHTTP  = "http"  // as proxy, but for UEFI HTTP Boot and iPXE only: no TFTP
 )
 
+// TFTP block sizes that a subnet may be bound to, in bytes: what every client takes, and what fits an Ethernet frame.
+const (
+	MinTFTPBlock = 512
+	MaxTFTPBlock = 1468
+)
+
 // Limits of one subnet.
 const (
 	MaxRoutes       = 32
@@ -48,6 +54,8 @@ func (s *Subnet) Validate() error {
 		return Invalid("leaseTime", "is out of range").Do("use %s to %s", MinLease, MaxLease)
 	case len(s.Interface) > 15 || strings.ContainsAny(s.Interface, "/ \t\r\n\x00"):
 		return Invalid("interface", "is no name of a network interface").Do("use a name that \"ip link\" shows")
+	case s.TFTPBlockSize != 0 && (s.TFTPBlockSize < MinTFTPBlock || s.TFTPBlockSize > MaxTFTPBlock):
+		return Invalid("tftpBlockSize", "%d is out of range", s.TFTPBlockSize).Do("use %d to %d, or 0 for no bound", MinTFTPBlock, MaxTFTPBlock)
 	case len(s.DNS) > 8 || len(s.NTP) > 8:
 		return Invalid("dns", "lists more than 8 servers")
 	}

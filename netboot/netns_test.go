@@ -304,6 +304,39 @@ func TestForeignTFTPClientsOfOnePort(t *testing.T) {
 	}
 }
 
+// Foreign clients take the smaller blocks of a subnet whose path drops large packets.
+func TestBlockSizeOfASubnet(t *testing.T) {
+	for _, tool := range []string{"atftp", "curl"} {
+		need(t, tool)
+	}
+	w := newWire(t)
+	w.up()
+	run(t, "ip", "-n", w.cli, "addr", "add", "10.77.0.7/24", "dev", "cli0")
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	body := bytes.Repeat([]byte("loader!!"), 1<<12)
+	if err := os.WriteFile(filepath.Join(dir, "loader"), body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sub := labSubnet("srv0", "full")
+	sub.TFTPBlockSize = 512
+	_, e := w.serve(newMemStore(sub), &fakePort{}, func(c *Config) { c.Loaders = os.DirFS(dir) })
+	n := 0
+	for name, args := range map[string][]string{
+		"atftp": {"--option", "blksize 1428", "-g", "-r", "loader", "-l", out, "10.77.0.1"},
+		"curl":  {"-sS", "--tftp-blksize", "1468", "-o", out, "tftp://10.77.0.1/loader"},
+	} {
+		log, err := w.client(name, args...)
+		if got, _ := os.ReadFile(out); err != nil || !bytes.Equal(got, body) {
+			t.Errorf("%s: %v, %d of %d bytes\n%s", name, err, len(got), len(body), log)
+		}
+		_ = os.Remove(out)
+		n++
+		e.waitFor(t, "of transfers in small blocks", patience, n, func(x app.Event) bool {
+			return x.Kind == "tftp.get" && strings.Contains(string(x.Data), `"blockSize":512`)
+		})
+	}
+}
+
 func TestInterfaceThatAppearsLaterIsTakenUp(t *testing.T) {
 	need(t, "udhcpc")
 	w := newWire(t)

@@ -98,7 +98,7 @@ func New(cfg Config) (*Server, error) {
 		d.Probe = s.probe
 	}
 	s.dhcp = dhcp.New(d)
-	s.tftp = tftp.New(tftp.Config{Files: withAutoexec{cfg.Loaders}, Record: s.recordTFTP, Log: cfg.Log, SinglePort: s.singlePort})
+	s.tftp = tftp.New(tftp.Config{Files: withAutoexec{cfg.Loaders}, Record: s.recordTFTP, Log: cfg.Log, SinglePort: s.singlePort, Block: s.blockSize})
 	h := httpboot.Config{Loaders: cfg.Loaders, Script: s.script, BootData: cfg.Port.BootData, Image: cfg.image, Record: s.recordHTTP, Log: cfg.Log}
 	for _, m := range cfg.Mounts {
 		h.Mounts = append(h.Mounts, httpboot.Mount(m))
@@ -225,6 +225,17 @@ func (s *Server) singlePort(client netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.subnets, func(sub app.Subnet) bool { return sub.TFTPSinglePort && sub.CIDR.Contains(client) })
+}
+
+// blockSize is the largest block of TFTP for a client's subnet, 0 when it has no bound of its own.
+func (s *Server) blockSize(client netip.Addr) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.subnets, func(sub app.Subnet) bool { return sub.CIDR.Contains(client) })
+	if i < 0 {
+		return 0
+	}
+	return s.subnets[i].TFTPBlockSize
 }
 
 // source is our address for the clients of a subnet that is answered: ours in it, or the one that packets to a relayed one

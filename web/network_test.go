@@ -17,9 +17,9 @@ func TestSubnetModesAndRivals(t *testing.T) {
 	x := site(t)
 	admin := x.As(app.RoleAdmin)
 	w := x.Do("POST", "/api/v1/subnets", admin, `{"cidr":"192.0.2.0/24","interface":"eno1","poolStart":"192.0.2.100","poolEnd":"192.0.2.199","gateway":"192.0.2.1",
-		"routes":["198.51.100.0/24=192.0.2.254"],"options":["26=uint16:9000","224=text:rack 1"],"tftpSinglePort":true}`)
+		"routes":["198.51.100.0/24=192.0.2.254"],"options":["26=uint16:9000","224=text:rack 1"],"tftpSinglePort":true,"tftpBlockSize":1024}`)
 	var made api.SubnetView
-	if err := json.Unmarshal(w.Body.Bytes(), &made); err != nil || w.Code != http.StatusCreated || made.Mode != app.SubnetOff || len(made.Routes) != 1 || len(made.Options) != 2 || !made.TFTPSinglePort {
+	if err := json.Unmarshal(w.Body.Bytes(), &made); err != nil || w.Code != http.StatusCreated || made.Mode != app.SubnetOff || len(made.Routes) != 1 || len(made.Options) != 2 || !made.TFTPSinglePort || made.TFTPBlockSize != 1024 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	if len(made.KeepYours) == 0 || len(made.Notes) != 0 {

@@ -28,6 +28,7 @@ type SubnetInput struct {
 	Options        []app.DHCPOption  `json:"options,omitempty" doc:"further DHCP option as CODE=TYPE:VALUE, such as 26=uint16:9000; types ip, text, uint8, uint16, uint32, bool, hex"`
 	NoProbe        bool              `json:"noProbe,omitempty" doc:"offer addresses without asking whether they are in use: where a router answers ARP for all"`
 	TFTPSinglePort bool              `json:"tftpSinglePort,omitempty" doc:"answer TFTP from port 69 alone, for firewalls that do not follow TFTP"`
+	TFTPBlockSize  int               `json:"tftpBlockSize,omitempty" doc:"bytes of data in a TFTP packet at most, 512 to 1468, for paths that drop large packets; absent: no bound"`
 }
 
 // ModeInput says what is answered on a subnet.
@@ -124,7 +125,7 @@ func (a *API) changeSubnet(c *Call, in SubnetInput) (SubnetView, error) {
 func (in SubnetInput) fill(s *app.Subnet) {
 	s.CIDR, s.Interface, s.PoolStart, s.PoolEnd, s.Gateway = in.CIDR, in.Interface, in.PoolStart, in.PoolEnd, in.Gateway
 	s.DNS, s.NTP, s.Domain, s.LeaseTime, s.Discover = in.DNS, in.NTP, strings.ToLower(in.Domain), in.LeaseTime, in.Discover
-	s.Routes, s.Options, s.NoProbe, s.TFTPSinglePort = in.Routes, in.Options, in.NoProbe, in.TFTPSinglePort
+	s.Routes, s.Options, s.NoProbe, s.TFTPSinglePort, s.TFTPBlockSize = in.Routes, in.Options, in.NoProbe, in.TFTPSinglePort, in.TFTPBlockSize
 	if s.LeaseTime == 0 {
 		s.LeaseTime = app.Duration(time.Hour)
 	}

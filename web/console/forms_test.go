@@ -131,13 +131,13 @@ func TestSiteForms(t *testing.T) {
 	x.Wire.Find([]app.Rival{{Interface: "eno1", Server: netip.MustParseAddr("192.0.2.3"), Offered: netip.MustParseAddr("192.0.2.77")}}, nil)
 	no(id+"/rivals", "", "reached through a relay") // the change above took the interface away
 	ok(id+"/mode", form("mode", "off"))
-	ok(id, form("cidr", "192.0.2.0/24", "interface", "eno1", "poolStart", "192.0.2.10", "poolEnd", "192.0.2.20", "leaseTime", "1h", "options", "26=uint16:9000\n224=text:rack 1", "tftpSinglePort", "1"))
+	ok(id, form("cidr", "192.0.2.0/24", "interface", "eno1", "poolStart", "192.0.2.10", "poolEnd", "192.0.2.20", "leaseTime", "1h", "options", "26=uint16:9000\n224=text:rack 1", "tftpSinglePort", "1", "tftpBlockSize", "512"))
 	ok(id+"/rivals", "")
 	no(id+"/mode", form("form", "mode:"+subnets[0].ID, "mode", "full"), "despiteRival") // names the rival, and offers the box
 	ok(id+"/mode", form("mode", "proxy"))
 	ok(id+"/mode", form("mode", "full", "despiteRival", "1"))
 	shown := x.Do("GET", "/network", admin, "").Body.String()
-	for _, want := range []string{"Another DHCP server answered: 192.0.2.3", "offers 192.0.2.77", "26=uint16:9000", "dhcp-boot=x\ndhcp-boot=y", "from port 69 alone", "has no link"} {
+	for _, want := range []string{"Another DHCP server answered: 192.0.2.3", "offers 192.0.2.77", "26=uint16:9000", "dhcp-boot=x\ndhcp-boot=y", "from port 69 alone", "512 bytes at most", "has no link"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the network page has no %q", want)
 		}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,6 +101,11 @@ func subnetInput(get func(string) string) (api.SubnetInput, error) {
 		return in, app.Invalid("leaseTime", "is not a length of time").Do("write it as 1h or 30m")
 	}
 	in.LeaseTime = app.Duration(lease)
+	if s := strings.TrimSpace(get("tftpBlockSize")); s != "" {
+		if in.TFTPBlockSize, err = strconv.Atoi(s); err != nil {
+			return in, app.Invalid("tftpBlockSize", "is not a number of bytes").Do("use 512 to 1468, or leave it empty")
+		}
+	}
 	return in, nil
 }
 

@@ -90,6 +90,19 @@ func (r *readRequest) option(name, value string) {
 	r.accepted = append(r.accepted, accepted{name, strconv.Itoa(n)})
 }
 
+// bound lowers the size of blocks to most, and what is acknowledged of it. A most of 0 bounds nothing.
+func (r *readRequest) bound(most int) {
+	if most == 0 || r.block <= most {
+		return
+	}
+	r.block = most
+	for i := range r.accepted {
+		if r.accepted[i].name == "blksize" {
+			r.accepted[i].value = strconv.Itoa(most)
+		}
+	}
+}
+
 // oack is the acknowledgement of the options, nil when there are none.
 func (r *readRequest) oack(size int64) []byte {
 	if len(r.accepted) == 0 {

@@ -51,13 +51,15 @@ type Transfer struct {
 	Err     error // nil: every byte was acknowledged
 }
 
-// Config is what a Server needs. All fields but SinglePort must be set.
+// Config is what a Server needs. All fields but SinglePort and Block must be set.
 type Config struct {
 	Files  fs.FS
 	Record func(Transfer)
 	Log    *slog.Logger
 	// SinglePort reports a client that is to be answered from the server's port; nil: none is.
 	SinglePort func(client netip.Addr) bool
+	// Block bounds the bytes of data in a client's packets, for paths that drop large ones; 0, or a nil func: Ethernet does.
+	Block func(client netip.Addr) int
 }
 
 // Server answers read requests; writes are refused.
@@ -79,6 +81,9 @@ var (
 func New(cfg Config) *Server {
 	if cfg.SinglePort == nil {
 		cfg.SinglePort = func(netip.Addr) bool { return false }
+	}
+	if cfg.Block == nil {
+		cfg.Block = func(netip.Addr) int { return 0 }
 	}
 	return &Server{cfg: cfg, slots: make(chan struct{}, maxTransfers), gate: gate{from: map[netip.Addr]int{}}, corrected: map[string]bool{}}
 }
@@ -159,6 +164,7 @@ func (l *listener) request(ctx context.Context, b []byte, from netip.AddrPort, c
 		l.refuse(from, cm, codeIllegal, "this request is not understood")
 		return
 	}
+	req.bound(l.cfg.Block(from.Addr()))
 	l.mu.Lock()
 	old := l.active[from]
 	if old != nil && bytes.Equal(old.request, b) {

@@ -154,6 +154,23 @@ func TestBlockAndTransferSize(t *testing.T) {
 	}
 }
 
+// A path that drops large packets is served with small ones, whatever its clients ask for; who asks for smaller ones gets those.
+func TestBlocksAreBounded(t *testing.T) {
+	addr, done := start(t, func(c *Config) { c.Block = func(netip.Addr) int { return 700 } })
+	for asked, want := range map[string]int{"1468": 700, "65464": 700, "700": 700, "512": 512, "8": 8, "": 512} {
+		request := "even\x00octet\x00"
+		if asked != "" {
+			request += "blksize\x00" + asked + "\x00"
+		}
+		if got, failure := dial(t, addr, request).fetch(512); failure != nil || !bytes.Equal(got, body[:1024]) {
+			t.Errorf("%q: %d bytes, %q", asked, len(got), failure)
+		}
+		if x := <-done; x.Err != nil || x.Block != want {
+			t.Errorf("%q: blocks of %d, want %d (%v)", asked, x.Block, want, x.Err)
+		}
+	}
+}
+
 // Case 23: Windows boot managers write names as Windows does; all spellings below the root are one file, and none leaves it.
 func TestNamesAsWindowsWritesThem(t *testing.T) {
 	addr, _ := start(t)

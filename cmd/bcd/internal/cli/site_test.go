@@ -111,9 +111,9 @@ func TestCommandsAgainstTheRealAPI(t *testing.T) {
 		t.Fatalf("subnets %+v, %v", subnets, err)
 	}
 	s.must("", "subnet", "set", subnets.Items[0].ID, "--cidr", "192.0.2.0/24", "--poolStart", "192.0.2.100", "--poolEnd", "192.0.2.199", "--routes", "198.51.100.0/24=192.0.2.254",
-		"--options", "26=uint16:9000", "--options", "224=text:rack 1", "--tftpSinglePort")
+		"--options", "26=uint16:9000", "--options", "224=text:rack 1", "--tftpSinglePort", "--tftpBlockSize", "512")
 	s.must("", "subnet", "reserve", subnets.Items[0].ID, "00-00-5e-00-53-01", "192.0.2.9", "--note", "printer")
-	if out := s.must("", "subnet", "list", "--json"); !strings.Contains(out, "26=uint16:9000") || !strings.Contains(out, "198.51.100.0/24=192.0.2.254") || !strings.Contains(out, `"printer"`) {
+	if out := s.must("", "subnet", "list", "--json"); !strings.Contains(out, "26=uint16:9000") || !strings.Contains(out, "198.51.100.0/24=192.0.2.254") || !strings.Contains(out, `"printer"`) || !strings.Contains(out, `"tftpBlockSize":512`) {
 		t.Errorf("the subnet is %s", out)
 	}
 	s.must("", "subnet", "unreserve", subnets.Items[0].ID, "00:00:5e:00:53:01")
