@@ -17,6 +17,7 @@ import (
 func rack(t *testing.T) *webtest.Site {
 	t.Helper()
 	x := site(t)
+	x.Clock.Stop() // verdicts change with time
 	for id, name := range map[string]string{"m-1": "node-1", "m-2": "node-2"} {
 		if err := x.Store.CreateMachine(t.Context(), &app.Machine{ID: id, Name: name, State: app.StateEnrolled}); err != nil {
 			t.Fatal(err)
@@ -27,8 +28,8 @@ func rack(t *testing.T) *webtest.Site {
 
 func TestTimelinePagesFiltersAndJudges(t *testing.T) {
 	x := rack(t)
-	x.Record(webtest.Boot("m-1", time.Now().Add(-50*time.Second), "tftp", webtest.Hostile)...)
-	x.Record(webtest.Boot("m-2", time.Now().Add(-50*time.Second), "power", "")...)
+	x.Record(webtest.Boot("m-1", x.Clock.Now().Add(-50*time.Second), "tftp", webtest.Hostile)...)
+	x.Record(webtest.Boot("m-2", x.Clock.Now().Add(-50*time.Second), "power", "")...)
 	viewer := x.As(app.RoleViewer)
 	get := func(target string) (p api.Timeline) {
 		t.Helper()
@@ -105,7 +106,7 @@ func TestTimelineOfAPortThatIsNobodys(t *testing.T) {
 func TestTimelineIsStreamed(t *testing.T) {
 	x := rack(t)
 	c, url := client(t, x, app.RoleViewer)
-	boot := webtest.Boot("m-1", time.Now(), "tftp", "")
+	boot := webtest.Boot("m-1", x.Clock.Now(), "tftp", "")
 	x.Record(boot[:2]...)
 	read := func(last, query string) *bufio.Scanner {
 		t.Helper()

@@ -41,7 +41,8 @@ func Open(t testing.TB, limit time.Duration) *Tab {
 		t.Skip("left out: no chromium on this machine; install the Debian package chromium to run the browser tests")
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1360, 900))
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.WindowSize(1360, 900),
+		chromedp.WSURLReadTimeout(limit)) // its profile is chromedp's to remove, which knows of processes that outlive the first
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), opts...)
 	t.Cleanup(cancel)
 	ctx, stop := chromedp.NewContext(ctx)
@@ -85,7 +86,7 @@ next:
 }
 
 // patience bounds what the browser does at once; what a machine takes longer for is waited for by Until.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Do takes steps. A step that cannot be taken fails the test, with what the page shows.
 func (b *Tab) Do(steps ...Step) {

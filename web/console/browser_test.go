@@ -32,7 +32,7 @@ func site(t *testing.T) *webtest.Site {
 }
 
 // browser opens a tab for the length of one of these tests.
-func browser(t *testing.T) *browsertest.Tab { return browsertest.Open(t, 2*time.Minute) }
+func browser(t *testing.T) *browsertest.Tab { return browsertest.Open(t, 10*time.Minute) }
 
 // login gives the browser a session.
 func login(b *browsertest.Tab, url, cookie string) { b.SetCookie(url, api.CookieName, cookie) }

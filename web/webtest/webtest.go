@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -145,14 +146,25 @@ func (x *Site) Send(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// Clock is time.Now, moved on by Add.
+// Clock is time.Now, moved on by Add, until Stop.
 type Clock struct {
-	mu  sync.Mutex
-	off time.Duration
+	mu      sync.Mutex
+	off     time.Duration
+	stopped time.Time
 }
 
 // Now is the moved time.
-func (c *Clock) Now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return time.Now().Add(c.off) }
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.stopped.IsZero() {
+		return c.stopped.Add(c.off)
+	}
+	return time.Now().Add(c.off)
+}
+
+// Stop makes the time stand still but for Add: for tests of what is said of a moment ago.
+func (c *Clock) Stop() { c.mu.Lock(); defer c.mu.Unlock(); c.stopped = time.Now() }
 
 // Add moves the clock.
 func (c *Clock) Add(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.off += d }
@@ -171,6 +183,7 @@ func (b *Buffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.b.
 
 // Catalog counts what is uploaded.
 type Catalog struct {
+	Taken atomic.Int64 // bytes of uploads so far, of one that runs too
 	Store Store
 	Err   error
 	Read  int64
@@ -189,12 +202,17 @@ func (c *Catalog) Upload(ctx context.Context, _ string, in api.ImportInput, body
 	if c.Err != nil {
 		return nil, c.Err
 	}
-	n, err := io.Copy(io.Discard, body)
+	n, err := io.Copy(counter{&c.Taken}, body)
 	if c.Read = n; err != nil {
 		return nil, err
 	}
 	return c.row(ctx, in, "ready")
 }
+
+// counter counts what is written to it.
+type counter struct{ n *atomic.Int64 }
+
+func (c counter) Write(p []byte) (int, error) { c.n.Add(int64(len(p))); return len(p), nil }
 
 // Fetch stores an importing row.
 func (c *Catalog) Fetch(ctx context.Context, _ string, in api.ImportInput, url string) (*app.Image, error) {

@@ -33,6 +33,7 @@ func (s *shell) recorded(records ...app.Record) {
 
 func (s *shell) node() string {
 	s.t.Helper()
+	s.site.Clock.Stop() // a verdict says how long ago it was
 	m := &app.Machine{ID: "m-1", Name: "node-1", State: app.StateEnrolled}
 	if err := s.site.Store.CreateMachine(s.t.Context(), m); err != nil {
 		s.t.Fatal(err)
