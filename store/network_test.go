@@ -2,6 +2,7 @@ package store
 
 import (
 	"net/netip"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -129,7 +130,7 @@ func TestLeaseWritesAreMerged(t *testing.T) {
 	}
 	const callers = 200
 	var wg sync.WaitGroup
-	for i := range callers {
+	call := func(i int) {
 		wg.Go(func() {
 			err := db.PutLeases(t.Context(), []app.Lease{{MAC: mac(i), Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), SubnetID: "s-a"}})
 			if err != nil {
@@ -137,7 +138,15 @@ func TestLeaseWritesAreMerged(t *testing.T) {
 			}
 		})
 	}
-	for waiting := 0; waiting < callers-1; {
+	before := db.group.batches.Load()
+	call(0)
+	for db.group.batches.Load() == before { // until the first leads a batch of its own, which waits for the writer
+		runtime.Gosched()
+	}
+	for i := range callers - 1 {
+		call(i + 1)
+	}
+	for waiting := 0; waiting < callers-1; runtime.Gosched() {
 		db.group.mu.Lock()
 		waiting = len(db.group.waiting)
 		db.group.mu.Unlock()
