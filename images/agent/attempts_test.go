@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/better-compute/bcd/app"
@@ -97,21 +98,24 @@ func TestTableIsBounded(t *testing.T) {
 }
 
 func TestSetClock(t *testing.T) {
-	clock := session.NewClock(nil)
-	var set time.Time
-	h := setClock(clock, func(now time.Time) error { set = now; return nil }, filepath.Join(t.TempDir(), "rtc0"))
-	if _, err := h(t.Context(), agentv1.Command{}, nil); app.CodeOf(err) != app.Unavailable {
-		t.Errorf("without a server time: %v", err)
-	}
-	clock.Observe(time.Now())
-	got, err := h(t.Context(), agentv1.Command{}, nil)
-	if r, ok := got.(agentv1.SetClockResult); err != nil || !ok || r.RTC || time.Since(set) > time.Minute {
-		t.Errorf("%+v %v", got, err)
-	}
-	clock.Observe(time.Now().Add(time.Hour)) // a clock that was told and does not follow
-	if _, err := h(t.Context(), agentv1.Command{}, nil); err == nil {
-		t.Error("a clock that reads wrong was taken as set")
-	}
+	rtc := filepath.Join(t.TempDir(), "rtc0")
+	synctest.Test(t, func(t *testing.T) { // no time passes between setting and reading
+		clock := session.NewClock(nil)
+		var set time.Time
+		h := setClock(clock, func(now time.Time) error { set = now; return nil }, rtc)
+		if _, err := h(t.Context(), agentv1.Command{}, nil); app.CodeOf(err) != app.Unavailable {
+			t.Errorf("without a server time: %v", err)
+		}
+		clock.Observe(time.Now())
+		got, err := h(t.Context(), agentv1.Command{}, nil)
+		if r, ok := got.(agentv1.SetClockResult); err != nil || !ok || r.RTC || time.Since(set) > time.Minute {
+			t.Errorf("%+v %v", got, err)
+		}
+		clock.Observe(time.Now().Add(time.Hour)) // a clock that was told and does not follow
+		if _, err := h(t.Context(), agentv1.Command{}, nil); err == nil {
+			t.Error("a clock that reads wrong was taken as set")
+		}
+	})
 	when := time.Date(2031, 12, 31, 23, 59, 58, 0, time.UTC)
 	if back := fromRTC(rtcTime(when)); !back.Equal(when) {
 		t.Errorf("%s became %s", when, back)

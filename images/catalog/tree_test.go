@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -191,13 +190,8 @@ func TestNotAFile(t *testing.T) {
 			}
 			done <- err
 		}()
-		select {
-		case err := <-done:
-			if app.CodeOf(err) != app.InvalidInput {
-				t.Errorf("%s: %v", name, err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("%s: the import waits for a writer", name)
+		if err := <-done; app.CodeOf(err) != app.InvalidInput { // or it waits for a writer, for ever
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

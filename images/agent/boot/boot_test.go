@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -299,12 +300,22 @@ func TestScriptsThatGrow(t *testing.T) {
 	grow := "set a=xxxxxxxxxxxxxxxx\nfunction g { set a=$a$a$a$a; if [ -n \"$a\" ]; then set b=\"$a $a $a\"; fi; }\n" + strings.Repeat("g\n", 20000)
 	for name, cfg := range map[string]string{"doubling": grow, "one word": "set a=" + strings.Repeat("x", 8000) + "\nset b=" + strings.Repeat("$a", 200000)} {
 		p := tree(t, 1, rootUUID, "", map[string]string{"grub/grub.cfg": cfg})
-		start := time.Now()
+		start := processorTime(t)
 		if _, err := find([]*partition{p}, "bios", quiet); err == nil {
 			t.Error(name + ": found an entry")
 		}
-		if d := time.Since(start); d > 20*time.Second {
+		if d := processorTime(t) - start; d > 20*time.Second {
 			t.Errorf("%s took %s", name, d)
 		}
 	}
+}
+
+// processorTime is what this process has used of the processors so far, however busy the machine is.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -32,13 +33,13 @@ func TestListen(t *testing.T) {
 			t.Skipf("left out: ip %s: %v %s", strings.Join(args, " "), err, out)
 		}
 	}
-	const ns = "bcdt-agent-lldp"
+	ns := fmt.Sprintf("bcdt-agent-lldp-%d", os.Getpid())
 	ip("netns", "add", ns)
 	t.Cleanup(func() { ip("netns", "del", ns) })
 	ip("-n", ns, "link", "add", "switch0", "type", "veth", "peer", "name", "port0")
 	ip("-n", ns, "link", "set", "switch0", "up")
 	ip("-n", ns, "link", "set", "port0", "up")
-	cmd := exec.CommandContext(t.Context(), "ip", "netns", "exec", ns, os.Args[0], "-test.run=^TestListen$", "-test.timeout=30s")
+	cmd := exec.CommandContext(t.Context(), "ip", "netns", "exec", ns, os.Args[0], "-test.run=^TestListen$", "-test.timeout=5m")
 	cmd.Env = append(os.Environ(), inside+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -46,7 +47,7 @@ func TestListen(t *testing.T) {
 }
 
 func hear(t *testing.T) {
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	l := NewListener(t.TempDir(), quiet)
 	done := make(chan error, 1)

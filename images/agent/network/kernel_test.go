@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -33,13 +34,13 @@ func TestKernel(t *testing.T) {
 			t.Skipf("left out: ip %s: %v %s", strings.Join(args, " "), err, out)
 		}
 	}
-	const ns = "bcdt-agent-dhcp"
+	ns := fmt.Sprintf("bcdt-agent-dhcp-%d", os.Getpid())
 	ip("netns", "add", ns)
 	t.Cleanup(func() { ip("netns", "del", ns) })
 	ip("-n", ns, "link", "add", "server0", "type", "veth", "peer", "name", "client0")
 	ip("-n", ns, "addr", "add", "192.0.2.1/24", "dev", "server0")
 	ip("-n", ns, "link", "set", "server0", "up")
-	cmd := exec.CommandContext(t.Context(), "ip", "netns", "exec", ns, os.Args[0], "-test.run=^TestKernel$", "-test.v", "-test.timeout=30s")
+	cmd := exec.CommandContext(t.Context(), "ip", "netns", "exec", ns, os.Args[0], "-test.run=^TestKernel$", "-test.v", "-test.timeout=5m")
 	cmd.Env = append(os.Environ(), inside+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -78,9 +79,9 @@ func exchange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
-	if !New(Config{Sys: "/sys", Log: quiet}).carrier(ctx, "client0", 5*time.Second) {
+	if !New(Config{Sys: "/sys", Log: quiet}).carrier(ctx, "client0", time.Minute) {
 		t.Fatal("no link")
 	}
 	for _, want := range []net.IP{net.IPv4(192, 0, 2, 50), net.IPv4(192, 0, 2, 51)} { // the second time with another address
