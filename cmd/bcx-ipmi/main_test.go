@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/better-compute/bcd/bmc/bmctest"
 	"github.com/better-compute/bcd/bmc/ipmi"
@@ -18,8 +19,11 @@ import (
 	"github.com/better-compute/bcd/plugins/driver"
 )
 
-// envMain makes the test binary the command itself.
-const envMain = "BCX_IPMI_MAIN"
+// envMain makes the test binary the command itself, envTool names another ipmitool to the plugin.
+const (
+	envMain = "BCX_IPMI_MAIN"
+	envTool = "BCX_IPMI_TOOL"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(envMain) != "" {
@@ -28,11 +32,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// plugin runs the driver as a plugin process.
-func plugin(t *testing.T) *bcx.Running {
+// plugin runs the driver as a plugin process, with the ipmitool of this machine or another.
+func plugin(t *testing.T, tool ...string) *bcx.Running {
 	t.Helper()
-	d := ipmi.New(ipmi.Config{})
-	r := bcx.HarnessWith(t, bcx.Options{PluginVersion: ipmi.Version, Health: d.Health}, bcx.HostConfig{}, d.Definition())
+	d := ipmi.New(ipmi.Config{Tool: os.Getenv(envTool)}) // set in the plugin's process alone
+	host := bcx.HostConfig{StartTimeout: time.Minute}
+	for _, path := range tool {
+		host.Env = append(host.Env, envTool+"="+path)
+	}
+	r := bcx.HarnessWith(t, bcx.Options{PluginVersion: ipmi.Version, Health: d.Health}, host, d.Definition())
 	if err := r.Host.Health(t.Context()); err != nil {
 		t.Skipf("left out: %v", err)
 	}
@@ -138,9 +146,10 @@ func TestByHand(t *testing.T) {
 }
 
 func TestCancelledAsAPlugin(t *testing.T) {
-	r := plugin(t)
+	tool, asked := waiting(t)
+	r := plugin(t, tool)
 	b, _ := bmcOf(t, r.Driver(ipmi.ID), bmctest.IPMIConfig{})
-	b.Config = json.RawMessage(`{"address":"127.0.0.1:9"}`) // nothing answers there
+	b.Config = json.RawMessage(deafConfig)
 	ctx, cancel := context.WithCancel(t.Context())
 	c := driver.NewContext(ctx)
 	c.Secrets = b.Secrets
@@ -149,6 +158,7 @@ func TestCancelledAsAPlugin(t *testing.T) {
 		_, err := b.Driver.Invoke(c, driver.Call{Kind: "power", Operation: "getPower", Config: b.Config, Args: json.RawMessage(`[]`)})
 		ended <- err
 	}()
+	asked()
 	cancel()
 	if e := driver.AsError(<-ended); e == nil || e.Code != driver.CodeCancelled {
 		t.Errorf("got %v", e)
