@@ -93,6 +93,8 @@ func TestWritesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		{"kind with upper case", "GET", "/api/v1/drivers?kind=Power", ``, 422, "kind"},
 		{"secret of numbers", "PUT", "/api/v1/secrets/a", `{"value":{"password":7}}`, 422, "value"},
 		{"import without a digest", "POST", "/api/v1/images", `{"name":"a","url":"https://images.example/a.raw"}`, 422, "sha256"},
+		{"import by a SHA-512 of another length", "POST", "/api/v1/images", `{"name":"a","url":"https://images.example/a.raw","sha512":"` + strings.Repeat("0", 64) + `"}`, 422, "sha512"},
+		{"import by two digests", "POST", "/api/v1/images", `{"name":"a","url":"https://images.example/a.raw","sha256":"` + strings.Repeat("0", 64) + `","sha512":"` + strings.Repeat("0", 128) + `"}`, 422, "sha512"},
 		{"import of a file URL", "POST", "/api/v1/images", `{"name":"a","url":"file:///etc/shadow","sha256":"` + strings.Repeat("0", 64) + `"}`, 422, "url"},
 		{"import with a login in the URL", "POST", "/api/v1/images", `{"name":"a","url":"https://u:p@images.example/a","sha256":"` + strings.Repeat("0", 64) + `"}`, 422, "url"},
 		{"import of a path with dots", "POST", "/api/v1/images", `{"name":"a","path":"/var/../etc/shadow"}`, 422, "path"},

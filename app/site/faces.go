@@ -1,6 +1,7 @@
 package site
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -93,7 +94,7 @@ type images struct {
 }
 
 func source(in api.ImportInput, size int64) catalog.Source {
-	return catalog.Source{Name: in.Name, Format: in.Format, Digest: in.SHA256, Size: max(size, 0)}
+	return catalog.Source{Name: in.Name, Format: in.Format, Digest: cmp.Or(in.SHA256, in.SHA512), Size: max(size, 0)}
 }
 
 // Upload imports an image from a request's body.

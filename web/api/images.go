@@ -18,7 +18,8 @@ type FetchInput struct {
 	Name   string `json:"name" doc:"name of the image"`
 	URL    string `json:"url,omitempty" doc:"http or https URL to fetch it from"`
 	Path   string `json:"path,omitempty" doc:"absolute path on the appliance, of a file or of the directory of an OCI image"`
-	SHA256 string `json:"sha256,omitempty" doc:"SHA-256 of the file as delivered, hex; required with a URL"`
+	SHA256 string `json:"sha256,omitempty" doc:"SHA-256 of the file as delivered, hex; this or sha512 is required with a URL"`
+	SHA512 string `json:"sha512,omitempty" doc:"SHA-512 of the file as delivered, hex, where its publisher states that"`
 	Format string `json:"format,omitempty" doc:"raw, qcow2, iso, rootfs (a tar archive) or oci, packed ones with .gz, .xz or .zst; absent: told by its content"`
 }
 
@@ -35,7 +36,7 @@ func (a *API) imageRoutes() []Route {
 			Summary: "Import an image from a URL or, with compute:settings:write, from a file on the appliance.", CLI: CLI{"image", "import"}, Args: []string{"name"}}, a.importImage),
 		on(Route{ID: "images.upload", Method: "PUT", Path: "/api/v1/images/{name}", Permission: app.PermImagesWrite, Raw: true, Status: http.StatusCreated,
 			Summary: "Upload an image: the body is the image, its length is declared.",
-			Headers: []Param{{"Content-Digest", "string", "sha-256=:BASE64: of the body (RFC 9530)"}, {"Bcd-Image-Format", "string", "raw, qcow2, iso, rootfs (a tar archive) or oci, packed ones with .gz, .xz or .zst; absent: told by its content"}},
+			Headers: []Param{{"Content-Digest", "string", "sha-256=:BASE64: or sha-512=:BASE64: of the body (RFC 9530)"}, {"Bcd-Image-Format", "string", "raw, qcow2, iso, rootfs (a tar archive) or oci, packed ones with .gz, .xz or .zst; absent: told by its content"}},
 			CLI:     CLI{"image", "upload"}}, a.uploadImage),
 		on(Route{ID: "images.get", Method: "GET", Path: "/api/v1/images/{id}", Permission: app.PermImagesRead, Summary: "Show one image, by id or name.", CLI: CLI{"image", "show"}}, a.getImage),
 		on(Route{ID: "images.delete", Method: "DELETE", Path: "/api/v1/images/{id}", Permission: app.PermImagesWrite, Summary: "Delete an image.", CLI: CLI{"image", "delete"}}, a.deleteImage),
@@ -61,9 +62,15 @@ func (in *ImportInput) Normalize() error {
 	if err := app.ValidName("name", in.Name); err != nil {
 		return err
 	}
-	in.SHA256 = strings.ToLower(strings.TrimSpace(in.SHA256))
+	in.SHA256, in.SHA512 = strings.ToLower(strings.TrimSpace(in.SHA256)), strings.ToLower(strings.TrimSpace(in.SHA512))
 	if raw, err := hex.DecodeString(in.SHA256); err != nil || in.SHA256 != "" && len(raw) != 32 {
-		return app.Invalid("sha256", "is not a SHA-256 digest").Do("give the 64 hexadecimal digits that sha256sum prints")
+		return app.Invalid("sha256", "is not a SHA-256 digest").Do("give the 64 hexadecimal digits that sha256sum prints, or a SHA-512 as sha512")
+	}
+	if raw, err := hex.DecodeString(in.SHA512); err != nil || in.SHA512 != "" && len(raw) != 64 {
+		return app.Invalid("sha512", "is not a SHA-512 digest").Do("give the 128 hexadecimal digits that sha512sum prints")
+	}
+	if in.SHA256 != "" && in.SHA512 != "" {
+		return app.Invalid("sha512", "is given beside a SHA-256").Do("give one of the two")
 	}
 	if in.Format != "" && !slices.Contains(Formats(), in.Format) {
 		return app.Invalid("format", "is no image format").Do("use %s, or nothing", strings.Join(Formats(), ", "))
@@ -72,7 +79,7 @@ func (in *ImportInput) Normalize() error {
 }
 
 func (a *API) importImage(c *Call, in FetchInput) (*app.Image, error) {
-	im := ImportInput{Name: in.Name, SHA256: in.SHA256, Format: in.Format}
+	im := ImportInput{Name: in.Name, SHA256: in.SHA256, SHA512: in.SHA512, Format: in.Format}
 	if err := im.Normalize(); err != nil {
 		return nil, err
 	}
@@ -95,8 +102,8 @@ func (a *API) importImage(c *Call, in FetchInput) (*app.Image, error) {
 	if u.User != nil {
 		return nil, app.Invalid("url", "carries a password").Do("serve the image without one: URLs are shown and logged")
 	}
-	if im.SHA256 == "" {
-		return nil, app.Invalid("sha256", "is required for an import from a URL").Do("give the digest that the publisher states")
+	if im.SHA256+im.SHA512 == "" {
+		return nil, app.Invalid("sha256", "is required for an import from a URL").Do("give the digest that the publisher states; a SHA-512 as sha512")
 	}
 	return a.Catalog.Fetch(c, c.actor(), im, in.URL)
 }
@@ -104,7 +111,7 @@ func (a *API) importImage(c *Call, in FetchInput) (*app.Image, error) {
 func (a *API) uploadImage(c *Call, _ rawInput) (*app.Image, error) {
 	in := ImportInput{Name: c.Path["name"], Format: c.r.Header.Get("Bcd-Image-Format")}
 	var err error
-	if in.SHA256, err = contentDigest(c.r.Header.Get("Content-Digest")); err != nil {
+	if in.SHA256, in.SHA512, err = contentDigest(c.r.Header.Get("Content-Digest")); err != nil {
 		return nil, err
 	}
 	if err := in.Normalize(); err != nil {
@@ -119,20 +126,26 @@ func (a *API) uploadImage(c *Call, _ rawInput) (*app.Image, error) {
 	return a.Catalog.Upload(c, c.actor(), in, Patient(c.w, c.r.Body), c.r.ContentLength)
 }
 
-// contentDigest reads the sha-256 member of an RFC 9530 Content-Digest; "" when the header is absent.
-func contentDigest(h string) (string, error) {
+// contentDigest reads the sha-256 or sha-512 member of an RFC 9530 Content-Digest, the first of them as hex; both are "" when the
+// header is absent.
+func contentDigest(h string) (sha256, sha512 string, err error) {
 	if h == "" {
-		return "", nil
+		return "", "", nil
 	}
 	for _, member := range strings.Split(h, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(member), "=")
-		if name != "sha-256" {
-			continue
-		}
 		raw, err := base64.StdEncoding.DecodeString(strings.Trim(value, ":"))
-		if err == nil && len(raw) == 32 && strings.HasPrefix(value, ":") && strings.HasSuffix(value, ":") {
-			return hex.EncodeToString(raw), nil
+		whole := err == nil && strings.HasPrefix(value, ":") && strings.HasSuffix(value, ":")
+		switch {
+		case name == "sha-256" && whole && len(raw) == 32:
+			return hex.EncodeToString(raw), "", nil
+		case name == "sha-512" && whole && len(raw) == 64:
+			return "", hex.EncodeToString(raw), nil
+		case name == "sha-256", name == "sha-512":
+			return "", "", errDigest
 		}
 	}
-	return "", problem.Malformed("holds no sha-256 digest").At("Content-Digest").Do("write it as sha-256=:BASE64:")
+	return "", "", errDigest
 }
+
+var errDigest = problem.Malformed("holds no sha-256 or sha-512 digest").At("Content-Digest").Do("write it as sha-256=:BASE64:")

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,9 +10,14 @@ import (
 func TestContentDigest(t *testing.T) {
 	const sum = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
 	const hex = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-	for h, want := range map[string]string{"": "", "sha-256=:" + sum + ":": hex, "md5=:AAAA:, sha-256=:" + sum + ":": hex,
+	long := base64.StdEncoding.EncodeToString(make([]byte, 64))
+	for h, want := range map[string]string{"": "", "sha-512=:" + long + ":": "long", "sha-512=:" + sum + ":": "!", "sha-256=:" + long + ":": "!", "sha-512=" + long: "!",
+		"sha-256=:" + sum + ":": hex, "md5=:AAAA:, sha-256=:" + sum + ":": hex,
 		"sha-256=" + sum: "!", "sha-256=:AAAA:": "!", "sha-256=::": "!", "SHA-256=" + hex: "!", "md5=:AAAA:": "!", ",": "!"} {
-		got, err := contentDigest(h)
+		got, got512, err := contentDigest(h)
+		if got512 == strings.Repeat("0", 128) && got == "" {
+			got = "long"
+		}
 		if (err != nil) != (want == "!") || err == nil && got != want {
 			t.Errorf("%q: %q, %v", h, got, err)
 		}

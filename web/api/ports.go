@@ -141,6 +141,7 @@ type Service interface {
 type ImportInput struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256,omitempty"` // hex, of the bytes as delivered
+	SHA512 string `json:"sha512,omitempty"` // the same; at most one of the two is set
 	Format string `json:"format,omitempty"` // one of Formats; empty: told by its content
 }
 

@@ -34,13 +34,22 @@ func images(c *Console, q *request) error {
 
 func importImage(c *Console, q *request) error {
 	f := q.form
-	in := api.FetchInput{Name: strings.TrimSpace(f.Get("name")), URL: strings.TrimSpace(f.Get("url")), Path: strings.TrimSpace(f.Get("path")), SHA256: f.Get("sha256"), Format: f.Get("format")}
+	in := api.FetchInput{Name: strings.TrimSpace(f.Get("name")), URL: strings.TrimSpace(f.Get("url")), Path: strings.TrimSpace(f.Get("path")), Format: f.Get("format")}
+	in.SHA256, in.SHA512 = digest(f.Get("sha256"))
 	img, err := ask[*app.Image](q, "images.import", in)
 	if err != nil {
 		q.refuse(err)
 		return images(c, q)
 	}
 	return q.done("/images", img.Name+" is being imported.")
+}
+
+// digest tells by its length which of the two a digest is.
+func digest(s string) (sha256, sha512 string) {
+	if s = strings.TrimSpace(s); len(s) == 128 {
+		return "", s
+	}
+	return s, ""
 }
 
 func deleteImage(c *Console, q *request) error {
@@ -95,7 +104,8 @@ func (q *request) upload() (*app.Image, error) {
 }
 
 func (q *request) storeFile(part *multipart.Part) (*app.Image, error) {
-	in := api.ImportInput{Name: strings.TrimSpace(q.form.Get("name")), SHA256: q.form.Get("sha256"), Format: q.form.Get("format")}
+	in := api.ImportInput{Name: strings.TrimSpace(q.form.Get("name")), Format: q.form.Get("format")}
+	in.SHA256, in.SHA512 = digest(q.form.Get("sha256"))
 	if err := in.Normalize(); err != nil {
 		return nil, err
 	}

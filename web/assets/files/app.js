@@ -35,7 +35,8 @@ function upload(form) {
   const start = performance.now();
   xhr.open("PUT", "/api/v1/images/" + encodeURIComponent(name));
   if (form.elements.format.value) xhr.setRequestHeader("Bcd-Image-Format", form.elements.format.value);
-  if (/^[0-9a-f]{64}$/.test(digest)) xhr.setRequestHeader("Content-Digest", "sha-256=:" + hexToBase64(digest) + ":");
+  if (/^([0-9a-f]{64}|[0-9a-f]{128})$/.test(digest)) xhr.setRequestHeader("Content-Digest", (digest.length === 64 ? "sha-256" : "sha-512") + "=:" + hexToBase64(digest) + ":");
+  else if (digest) xhr.setRequestHeader("Content-Digest", "sha-256=" + encodeURIComponent(digest)); // refused: a slip must not pass for no digest
   const end = (message) => {
     text.textContent = message;
     button.disabled = false;

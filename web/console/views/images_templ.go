@@ -138,7 +138,7 @@ func uploadForm(p Page, d ImagesData) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = Field(p, Input{Name: "sha256", Label: "SHA-256 (optional)", Mono: true, Hint: "The upload is refused if it does not match."}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Field(p, Input{Name: "sha256", Label: "SHA-256 or SHA-512 (optional)", Mono: true, Hint: "The upload is refused if it does not match."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -215,7 +215,7 @@ func importForm(p Page, d ImagesData) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = Field(p, Input{Name: "sha256", Label: "SHA-256", Mono: true, Hint: "Required for a URL: the digest that its publisher states."}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Field(p, Input{Name: "sha256", Label: "SHA-256 or SHA-512", Mono: true, Hint: "Required for a URL: the digest that its publisher states."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,10 +24,11 @@ import (
 
 // uploadCommand streams a file to the appliance. Its digest is computed first, so that the appliance can tell a whole image.
 func uploadCommand() *cobra.Command {
-	var format, digest string
+	var format, digest, long string
 	cmd := &cobra.Command{Use: "upload <name> <file>", Short: "Upload an image.", Args: cobra.ExactArgs(2)}
 	cmd.Flags().StringVar(&format, "format", "", "raw, qcow2, iso, rootfs or oci, also with .gz, .xz or .zst; found out when absent")
 	cmd.Flags().StringVar(&digest, "sha256", "", "the digest its publisher states; checked before anything is sent")
+	cmd.Flags().StringVar(&long, "sha512", "", "the same, where its publisher states a SHA-512")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := connect()
 		if err != nil {
@@ -40,12 +43,15 @@ func uploadCommand() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", args[1], err)
 		}
-		h := sha256.New()
-		if _, err := io.Copy(h, &meter{r: f, total: st.Size(), out: cmd.ErrOrStderr(), what: "reading"}); err != nil {
+		h, l := sha256.New(), sha512.New()
+		if _, err := io.Copy(io.MultiWriter(h, l), &meter{r: f, total: st.Size(), out: cmd.ErrOrStderr(), what: "reading"}); err != nil {
 			return fmt.Errorf("reading %s: %w", args[1], err)
 		}
-		if got := hex.EncodeToString(h.Sum(nil)); digest != "" && got != digest {
+		if got := hex.EncodeToString(h.Sum(nil)); digest != "" && !strings.EqualFold(got, strings.TrimSpace(digest)) {
 			return app.Errorf(app.InvalidInput, "digest-mismatch", "the file has SHA-256 %s, %s was stated", got, digest).Do("download it again")
+		}
+		if got := hex.EncodeToString(l.Sum(nil)); long != "" && !strings.EqualFold(got, strings.TrimSpace(long)) {
+			return app.Errorf(app.InvalidInput, "digest-mismatch", "the file has SHA-512 %s, %s was stated", got, long).Do("download it again")
 		}
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("reading %s: %w", args[1], err)
