@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // MAC is an Ethernet address in its one stored form: six lower-case pairs joined by colons.
@@ -141,13 +142,18 @@ func NewID(prefix string) string {
 	return prefix + "-" + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
 }
 
-// CleanSerial trims a serial number and turns firmware placeholders into "": they are not identities.
+// CleanSerial trims a serial number and turns firmware placeholders into "": they are not identities. Besides those that are
+// known by their words that is what nobody counts with: one character again and again, or no letter and no digit at all.
 func CleanSerial(s string) string {
 	t := strings.TrimSpace(s)
+	if len(t) >= 4 && strings.Count(t, t[:1]) == len(t) || !strings.ContainsFunc(t, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+		return ""
+	}
 	switch strings.ToLower(t) {
 	case "to be filled by o.e.m.", "to be filled by o.e.m", "default string", "system serial number", "0123456789",
 		"not specified", "<bad index>", "none", "n/a", "na", "unknown", "not available", "not applicable", "empty",
-		"chassis serial number", "base board serial number", "00000000", "0", "123456789", "1234567890", "invalid", "oem":
+		"chassis serial number", "base board serial number", "baseboard serial number", "serial number", "serialnumber", "serial", "to be filled by oem", "o.e.m.",
+		"default", "unspecified", "undefined", "no serial number", "tbd", "0", "12345678", "123456789", "1234567890", "invalid", "oem":
 		return ""
 	}
 	return t

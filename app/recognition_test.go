@@ -25,12 +25,13 @@ func TestMACSpellings(t *testing.T) {
 
 // Case 77: what firmware writes when nobody filled it in identifies nothing.
 func TestPlaceholdersAreNoIdentities(t *testing.T) {
-	for _, s := range []string{"", "  ", "To be filled by O.E.M.", "TO BE FILLED BY O.E.M.", " Default string ", "System Serial Number", "0123456789", "Not Specified", "<BAD INDEX>", "None", "N/A", "Unknown", "00000000"} {
+	for _, s := range []string{"", "  ", "To be filled by O.E.M.", "TO BE FILLED BY O.E.M.", " Default string ", "System Serial Number", "0123456789", "Not Specified", "<BAD INDEX>", "None", "N/A", "Unknown", "00000000",
+		"0000000000", "XXXXXXXX", "ffffffffffff", "........", "-", " . . . ", "--------", "\x00\x00\x00\x00", "Serial Number", "Baseboard Serial Number", "12345678", "UNDEFINED"} {
 		if got := app.CleanSerial(s); got != "" {
 			t.Errorf("the serial number %q is taken for %q", s, got)
 		}
 	}
-	for _, s := range []string{"CN747517AB0123", "0", "S4EWNX0M ", "none-0001"} {
+	for _, s := range []string{"CN747517AB0123", "0", "S4EWNX0M ", "none-0001", "111", "2222-1", "A", "É1", "AAAB"} {
 		if got := app.CleanSerial(s); got != strings.TrimSpace(s) && s != "0" {
 			t.Errorf("the serial number %q becomes %q", s, got)
 		}
