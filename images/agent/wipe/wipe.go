@@ -8,6 +8,9 @@
 // A disk that erased itself counts as erased when no part of any sentinel is found again: after a cryptographic erase the
 // rest is noise. A disk that was zeroed must read as zeros at every sentinel's place, in the first and the last MiB and in a
 // random sample. All reading is direct I/O, past every cache of the kernel.
+//
+// The disks' own ways are tested on what real drives were captured saying, and on the specifications where nobody captured
+// it: images/agent/internal/passthrough/replay/captured/README.md says which is which.
 package wipe
 
 import (
