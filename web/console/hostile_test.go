@@ -13,7 +13,7 @@ import (
 // everyPage is every address that shows a page, on a site that webtest.Demo filled.
 var everyPage = []string{"/", "/machines", "/machines?text=%22%3E%3Cscript%3E", "/machines/enroll", "/machines/m-1", "/machines/m-2", "/machines/m-3", "/machines/m-4", "/machines/m-5",
 	"/machines/m-3/deploy", "/machines/m-1/deploy", "/machines/m-1/release", "/discovered", "/discovered/00:00:5e:00:53:77", "/images", "/workflows", "/workflows?active=true", "/workflows/w-1", "/workflows/w-2",
-	"/workflows/w-3", "/workflows/w-4", "/workflows/w-4/certificate", "/machines/m-3/network", "/network", "/drivers", "/plugins/acme-bmc", "/plugins/bcx-ipmi", "/profiles", "/profiles/new", "/profiles/edit/r640", "/approvals", "/access", "/settings", "/health", "/events", "/events?kind=dhcp.&machine=m-2", "/machines/m-2/timeline", "/machines/m-2/timeline?kind=console."}
+	"/workflows/w-3", "/workflows/w-4", "/workflows/w-4/certificate", "/certificates", "/certificates?machine=rack1-node3", "/machines/m-3/network", "/network", "/drivers", "/plugins/acme-bmc", "/plugins/bcx-ipmi", "/profiles", "/profiles/new", "/profiles/edit/r640", "/approvals", "/access", "/settings", "/health", "/events", "/events?kind=dhcp.&machine=m-2", "/machines/m-2/timeline", "/machines/m-2/timeline?kind=console."}
 
 func parse(t *testing.T, page string) []*html.Node {
 	t.Helper()

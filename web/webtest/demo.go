@@ -66,6 +66,7 @@ func Demo(x *Site, wire string) {
 	must(x.Store.SetInventory(ctx, "m-2", inv))
 	must(x.Store.SetInventory(ctx, "m-1", inv))
 	must(x.Store.PutBootOrder(ctx, demoBootOrder(now, wire), &app.BootReading{Time: now, During: "release", Order: []string{wire}}))
+	must(x.Store.PutCertificate(ctx, demoCertificate(now, wire)))
 	for _, w := range demoFlows(now, wire) {
 		x.Flows.Put(w)
 	}
@@ -156,9 +157,7 @@ func demoFlows(now time.Time, wire string) []workflow.Workflow {
 	failed.Error = app.Errorf(app.Timeout, "agent-not-up", "the agent did not report within 20 minutes: %s", wire).Do("check the cable, the switch port and the boot order")
 	unknown := step("power", "Power on", workflow.StepInterrupted, time.Minute, 0)
 	erased := step("certificate", "Write down what became of each disk", workflow.StepDone, 3*time.Hour, 3*time.Hour)
-	erased.Result, _ = json.Marshal(app.Certificate{WorkflowID: "w-4", MachineID: "m-3", Machine: "rack1-node3", Serial: wire, Vendor: "Contoso", Model: "R640", Operator: "alice", Issued: now.Add(-3 * time.Hour), Disks: []app.ErasedDisk{
-		{Disk: app.DiskID{Name: "nvme0n1", Serial: "S4EWNX0M", Model: wire, Bytes: 3 << 40}, Erased: true, Method: "nvme-sanitize-crypto", Sentinels: 272, Started: now.Add(-4 * time.Hour), Ended: now.Add(-3 * time.Hour)},
-		{Disk: app.DiskID{Name: "sdb", Serial: "ZA1", Bytes: 4 << 40}, Sentinels: 272, Started: now.Add(-4 * time.Hour), Ended: now.Add(-3 * time.Hour), Note: "the firmware froze the disk's security: " + wire}}})
+	erased.Result, _ = json.Marshal(demoCertificate(now, wire))
 	return []workflow.Workflow{
 		{ID: "w-1", Verb: "deploy", MachineID: "m-2", State: workflow.Running, Cursor: 3, Actor: "alice", Created: now.Add(-4 * time.Minute), Steps: []workflow.Step{
 			step("boot", "Set the boot device", workflow.StepDone, 240*time.Second, 235*time.Second), step("power", "Power on", workflow.StepDone, 235*time.Second, 200*time.Second),
@@ -170,6 +169,13 @@ func demoFlows(now time.Time, wire string) []workflow.Workflow {
 		{ID: "w-4", Verb: "release", MachineID: "m-3", State: workflow.Done, Actor: "alice", Created: now.Add(-5 * time.Hour), Ended: now.Add(-3 * time.Hour), Steps: []workflow.Step{erased}},
 		{ID: "w-5", Verb: "commission", MachineID: "m-1", State: workflow.Failed, Actor: "alice", Created: now.Add(-7 * time.Hour), Ended: now.Add(-6 * time.Hour), Steps: demoTests(now, wire)},
 	}
+}
+
+// demoCertificate is of a release that erased one of two disks.
+func demoCertificate(now time.Time, wire string) *app.Certificate {
+	return &app.Certificate{WorkflowID: "w-4", MachineID: "m-3", Machine: "rack1-node3", Serial: wire, Vendor: "Contoso", Model: "R640", Operator: "alice", Issued: now.Add(-3 * time.Hour), Disks: []app.ErasedDisk{
+		{Disk: app.DiskID{Name: "nvme0n1", Serial: "S4EWNX0M", Model: wire, Bytes: 3 << 40}, Erased: true, Method: "nvme-sanitize-crypto", Sentinels: 272, Started: now.Add(-4 * time.Hour), Ended: now.Add(-3 * time.Hour)},
+		{Disk: app.DiskID{Name: "sdb", Serial: "ZA1", Bytes: 4 << 40}, Sentinels: 272, Started: now.Add(-4 * time.Hour), Ended: now.Add(-3 * time.Hour), Note: "the firmware froze the disk's security: " + wire}}}
 }
 
 // demoBootOrder is that of a machine whose firmware did not take ours.
