@@ -81,6 +81,9 @@ func TestCapturedATAHealth(t *testing.T) {
 		// The form as a WD USB bridge was captured using it, the registers as ACS-4 has them.
 		"behind a WD USB bridge, well":    {evo, []exchange{{sendStatus, "", "f0 00 01 00 50 40 00 0a 00 00 4f c2 00 1d", carries}, {sendData, seagate, "", nil}}, "", "powered on 40311", ""},
 		"behind a WD USB bridge, failing": {evo, []exchange{{sendStatus, "", "f0 00 01 00 50 40 00 0a 00 00 f4 2c 00 1d", carries}, {sendData, "", "", carries}}, "predicts its failure", "", ""},
+		"failing, as Linux passed it on":  {evo, []exchange{{sendStatus, "", "72 01 04 1d 00 00 00 0e 09 0c 00 00 00 00 00 00 00 f4 00 2c 40 50", passthrough.CheckCondition{Key: 1, ASC: 4, ASCQ: 0x1d}}, {sendData, "", "", carries}}, "SMART threshold exceeded", "", ""},
+		"a USB dock's status of zero":     {evo, []exchange{{sendStatus, "", "72 00 00 00 00 00 00 0a 09 0c 00 00 00 01 00 00 00 00 00 00 00 00", nil}}, "", "", "does not pass on"},
+		"refused with other bytes left":   {evo, []exchange{{sendStatus, "", "f0 00 05 00 00 00 00 0a 00 aa 55 40 20 00", passthrough.CheckCondition{Key: 5, ASC: 0x20}}}, "", "", "does not pass on"},
 		"Samsung PM881, no descriptor":    {evo, []exchange{{sendStatus, "", "", nil}}, "", "", "does not pass on"},
 		"a USB bridge that refuses":       {evo, []exchange{{sendStatus, "", "70 00 05 00 00 00 00 0a 00 00 00 00 24 00", passthrough.CheckCondition{Key: 5, ASC: 0x24}}}, "", "", "does not pass on"},
 		"SMART aborted by the disk":       {evo, []exchange{{sendStatus, "", "70 00 05 00 00 00 00 0a 04 51 40 01 21 04", passthrough.CheckCondition{Key: 5, ASC: 0x21, ASCQ: 4}}}, "", "", "SMART status"},

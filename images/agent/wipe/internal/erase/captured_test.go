@@ -37,6 +37,7 @@ func page(t *testing.T, name string, over map[int]uint16) string {
 const (
 	capturedGood  = "72 01 00 1d 00 00 00 0e 09 0c 00 00 00 01 00 00 00 00 00 00 00 50"
 	capturedAbort = "70 00 05 00 00 00 00 0a 04 51 40 01 21 04 00 00 00 00 00"
+	capturedNewer = "f0 00 05 04 51 40 80 0a 00 00 00 00 21 04 00 00 00 00 00" // the same by Linux since 6.11
 )
 
 var aborted = passthrough.CheckCondition{Key: 5, ASC: 0x21, ASCQ: 4}
@@ -163,6 +164,7 @@ func TestCapturedSecureErase(t *testing.T) {
 	}{
 		"to its end":                     {erase, ""},
 		"frozen after all":               {refused(0), "setting the erase password: the disk aborted the ATA command (SCSI sense 5/21/04)"},
+		"frozen after all, newer Linux":  {[]step{{erase[0].CDB, "0000" + secret, capturedNewer, aborted}}, "setting the erase password: the disk aborted the command (ATA command f1h: status 51h, error 04h)"},
 		"aborted, password off":          {append(refused(2), step{disable, "0000" + secret, "", nil}), "erasing: the disk aborted the ATA command (SCSI sense 5/21/04)"},
 		"aborted, password cannot go":    {append(refused(2), step{disable, "", capturedAbort, aborted}), `may be left with the password "bcd-wipe"`},
 		"bridge swallows what was wrong": {append(slices.Clone(erase[:2]), step{erase[2].CDB, "", "", errors.New("the command failed, and nothing says why")}, step{disable, "", "", nil}), "nothing says why"},
