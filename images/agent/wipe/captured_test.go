@@ -59,7 +59,7 @@ func TestCapturedDisksInCertificates(t *testing.T) {
 			replay.Step{CDB: "85 0a 06 00 00 00 01 00 00 00 00 00 00 40 f4 00", Data: "0000 6263642d77697065"},
 			replay.Step{CDB: identify, Data: page("ata-wd-hs7282")}), "ata-security-erase", "the disk can sanitize itself only by overwriting, which is left to the other ways"},
 		"Maxtor 6B200M0": {ask("ata-maxtor-6b200m0"), "discard+zero", "the disk has no ATA security feature set"},
-		"locked by another's password, behind Linux before 6.11": {append(locked(t, ask("ata-samsung-850evo")),
+		"locked by another's password, behind older Linux": {append(locked(t, ask("ata-samsung-850evo")),
 			replay.Step{CDB: "85 0a 06 00 00 00 01 00 00 00 00 00 00 40 f2 00", Sense: "70 00 05 00 00 00 00 0a 04 51 40 01 21 04", Err: passthrough.CheckCondition{Key: 5, ASC: 0x21, ASCQ: 4}}),
 			"discard+zero", "the disk is locked by a password that is not ours, so Security Erase is refused: take the password off with the tool that set it (hdparm --security-disable)"},
 	} {

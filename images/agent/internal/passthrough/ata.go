@@ -126,7 +126,7 @@ func returnedDescriptor(b []byte) (status, reason byte, r Registers) {
 // returnedFixed believes the fields only where they say that they are registers: with the code ATA PASS-THROUGH INFORMATION
 // AVAILABLE, or, in valid information, a status with an error. Elsewhere the same bytes are a block's address.
 //
-// Linux before 6.11 put them four bytes further on, without that code, for commands that failed; the sense key is enough then.
+// Linux before 2024 put them four bytes further on, without that code, for commands that failed; the sense key is enough then.
 func returnedFixed(b []byte) (status, reason byte, r Registers) {
 	c, ok := SenseOf(b)
 	carries := c.ASC == 0x00 && c.ASCQ == 0x1d

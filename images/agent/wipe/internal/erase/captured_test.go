@@ -33,11 +33,11 @@ func page(t *testing.T, name string, over map[int]uint16) string {
 	return hex.EncodeToString(b)
 }
 
-// Sense data as captured: registers of a good command, and a command that a frozen or locked disk aborts (Linux before 6.11).
+// Sense data as captured: registers of a good command, and a command that a frozen or locked disk aborts (older Linux).
 const (
 	capturedGood  = "72 01 00 1d 00 00 00 0e 09 0c 00 00 00 01 00 00 00 00 00 00 00 50"
 	capturedAbort = "70 00 05 00 00 00 00 0a 04 51 40 01 21 04 00 00 00 00 00"
-	capturedNewer = "f0 00 05 04 51 40 80 0a 00 00 00 00 21 04 00 00 00 00 00" // the same by Linux since 6.11
+	capturedNewer = "f0 00 05 04 51 40 80 0a 00 00 00 00 21 04 00 00 00 00 00" // the same by newer Linux
 )
 
 var aborted = passthrough.CheckCondition{Key: 5, ASC: 0x21, ASCQ: 4}
