@@ -14,6 +14,7 @@ import (
 // The tests of this file run on what real drives said; their sources stand in
 // images/agent/internal/passthrough/replay/captured/README.md.
 
+// Whole pages, and the Samsung one with the values over it that were printed of other drives.
 func TestCapturedNVMeHealth(t *testing.T) {
 	samsung := replay.Page(t, "health-samsung-mzvlb256.bytes", nvmeHealthLen)
 	over := func(at int, b ...byte) []byte {

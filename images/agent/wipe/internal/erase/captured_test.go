@@ -122,7 +122,8 @@ func TestATASanitizeBySpecification(t *testing.T) {
 	}
 }
 
-// How long captured drives say that they take, and the commands of an erase to its end, byte for byte.
+// How long captured drives say that they take, and the commands of an erase to its end, byte for byte. The refusals are captured,
+// their places in the sequence are not.
 func TestCapturedSecureErase(t *testing.T) {
 	for name, c := range map[string]struct {
 		page     string
@@ -191,7 +192,8 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// A SAS disk's list of commands as sg_opcodes printed it, and the sense data that come between.
+// A SAS disk's commands as sg_opcodes printed them. The bytes of that list, and the sense data while it sanitizes itself, are
+// written from SPC-5: nobody seems to have published them.
 func TestCapturedSCSI(t *testing.T) {
 	seagate := []step{{askInquiry, "00 00 06 02 5b 00 00 12 53 45 41 47 41 54 45 20 53 54 31 30 30 30 30 4e 4d 30 32 32 36 20 20 20 4b 54 30 31", "", nil},
 		{askCrypto, "0003", "", nil}, {askBlock, "0001", "", nil}} // ST10000NM0226: 48,1 and 48,3 and 48,1f, no 48,2

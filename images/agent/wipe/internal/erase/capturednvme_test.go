@@ -51,7 +51,8 @@ func (d *drive) Do(a passthrough.Admin) error {
 	return nil
 }
 
-// fields makes Identify Controller of what nvme id-ctrl printed.
+// fields makes Identify Controller of what nvme id-ctrl printed. Where only some of it was published (SSSTC, Intel) the version
+// is a likely one.
 func fields(ver uint32, oacs uint16, sanicap uint32, nn uint32, fna byte) []byte {
 	b := make([]byte, 4096)
 	binary.LittleEndian.PutUint32(b[80:], ver)
@@ -146,6 +147,7 @@ func TestSanitizeEstimate(t *testing.T) {
 	}
 }
 
+// The statuses are captured; the drive that gives them is here always the ADATA.
 func TestCapturedFormatRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		status passthrough.Status
