@@ -26,6 +26,7 @@ type MachineSpec struct {
 	Name      string
 	Firmware  app.Firmware
 	HTTPBoot  bool        // UEFI machines: the network is booted by UEFI HTTP Boot and not by PXE
+	OwnOrder  bool        // UEFI machines: the boot order is what the firmware's variables hold
 	Bus       virtual.Bus // of its only disk; default virtio
 	DiskBytes int64       // default 3 GiB, sparse
 	MemoryMiB int         // default 1280
@@ -86,12 +87,17 @@ func (r *Rack) add(cfg RackConfig, i int, spec MachineSpec) error {
 		return fmt.Errorf("making %s: %w", dir, err)
 	}
 	r.dirs = append(r.dirs, dir)
+	var first virtual.Target
+	if spec.OwnOrder && spec.HTTPBoot {
+		first = virtual.UefiHTTP
+	}
 	m, err := virtual.New(virtual.Config{
 		Name: spec.Name, Dir: dir, Firmware: spec.Firmware, MemoryMiB: spec.MemoryMiB, CPUs: spec.CPUs,
 		UUID: spec.UUID, Serial: fmt.Sprintf("LAB%04d", i+1),
 		Disks:    []virtual.Disk{{Path: filepath.Join(dir, "disk.raw"), Bytes: spec.DiskBytes, Bus: spec.Bus, Serial: fmt.Sprintf("LABDISK%04d", i+1)}},
 		NICs:     []virtual.NIC{{MAC: MAC(i), Tap: r.Network.Taps()[i]}},
 		Netns:    r.Network.Name(),
+		OwnOrder: spec.OwnOrder, DefaultBoot: first,
 		Username: BMCUser, Password: BMCPassword, Log: cfg.Log,
 		OnLine: func(l virtual.Line) {
 			if cfg.OnLine != nil {

@@ -50,14 +50,33 @@ func arguments(cfg Config, boot Boot, vars string) []string {
 	if d := cfg.Direct; d != nil {
 		a = append(a, "-kernel", d.Kernel, "-initrd", d.Initrd, "-append", d.Cmdline)
 	}
-	if boot.Target == UefiHTTP {
+	own := inVariables(cfg, boot)
+	if boot.Target == UefiHTTP || own && cfg.DefaultBoot == UefiHTTP {
 		// OVMF then makes boot options for HTTP alone.
 		a = append(a, "-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n", "-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n")
 	}
 	index := bootIndexes(cfg, boot)
+	if own {
+		index = nil
+	}
 	a = append(a, diskArguments(cfg.Disks, index[Hdd])...)
 	a = append(a, mediaArguments(boot, index)...)
 	return append(a, nicArguments(cfg.NICs, index[Pxe], boot.Firmware)...)
+}
+
+// inVariables reports whether a boot goes by the order in the firmware's variables, which an operating system may change and
+// an override leaves alone. Else the emulator tells OVMF an order, and OVMF writes that into its variables at each boot. The
+// drives of virtual media, which come and go, are always asked for in that way.
+func inVariables(cfg Config, boot Boot) bool {
+	return cfg.OwnOrder && boot.Firmware == app.FirmwareUEFI && boot.Target != Cd && boot.Target != Usb
+}
+
+// bootIndex is the option that gives a device its place, which begins with 1; "" for a device without one.
+func bootIndex(first, i int) string {
+	if first == 0 {
+		return ""
+	}
+	return fmt.Sprintf(",bootindex=%d", first+i)
 }
 
 // bootIndexes gives the first boot index of each kind of device: the target's first, then the machine's own order, and
@@ -92,12 +111,12 @@ func mediaArguments(boot Boot, index map[Target]int) []string {
 	var a []string
 	if boot.CD != "" {
 		a = append(a, "-drive", "if=none,id=cd,media=cdrom,format=raw,readonly=on,file="+escape(boot.CD),
-			"-device", fmt.Sprintf("ide-cd,id=%s,bus=ide.5,drive=cd,bootindex=%d", cdID, index[Cd]))
+			"-device", fmt.Sprintf("ide-cd,id=%s,bus=ide.5,drive=cd%s", cdID, bootIndex(index[Cd], 0)))
 	}
 	if boot.Stick != "" {
 		a = append(a, "-drive", "if=none,id=stick,format=raw,readonly=on,file="+escape(boot.Stick),
 			"-device", "qemu-xhci,id=xhci",
-			"-device", fmt.Sprintf("usb-storage,id=%s,bus=xhci.0,drive=stick,removable=on,bootindex=%d", stickID, index[Usb]))
+			"-device", fmt.Sprintf("usb-storage,id=%s,bus=xhci.0,drive=stick,removable=on%s", stickID, bootIndex(index[Usb], 0)))
 	}
 	return a
 }
@@ -115,7 +134,7 @@ func diskArguments(disks []Disk, index int) []string {
 		device := map[Bus]string{
 			VirtIO: "virtio-blk-pci", NVMe: "nvme", SCSI: "scsi-hd,bus=scsi0.0", AHCI: fmt.Sprintf("ide-hd,bus=ide.%d", ahciPort(disks, i)),
 		}[d.Bus]
-		opt := fmt.Sprintf("%s,drive=%s,bootindex=%d", device, id, index+i)
+		opt := fmt.Sprintf("%s,drive=%s%s", device, id, bootIndex(index, i))
 		if d.Serial != "" {
 			opt += "," + pairs("serial", d.Serial)
 		}
@@ -163,7 +182,7 @@ func nicArguments(nics []NIC, index int, firmware app.Firmware) []string {
 		if rest != "" {
 			rest = "," + rest
 		}
-		opt := fmt.Sprintf("%s,netdev=net%d,mac=%s,bootindex=%d", n.Model, i, n.MAC, index+i)
+		opt := fmt.Sprintf("%s,netdev=net%d,mac=%s%s", n.Model, i, n.MAC, bootIndex(index, i))
 		// Without an option ROM the firmware's own virtio driver and PXE client run, which is what UEFI servers do.
 		// On BIOS the option ROM is the PXE client.
 		if firmware == app.FirmwareUEFI && n.Model == "virtio-net-pci" {

@@ -46,6 +46,7 @@ type Config struct {
 
 	Direct      *Direct       // boots this kernel on each power-on, past any boot order; nil for a machine like others
 	DefaultBoot Target        // what boots first without an override: Hdd (default), Pxe or UefiHTTP
+	OwnOrder    bool          // UEFI boots in the order that its variables hold (see inVariables); of DefaultBoot only the protocol of the network counts then
 	Grace       time.Duration // how long PowerState says PoweringOff after an ACPI power key; default 1 minute
 
 	// MediaRoots vouch for https servers of virtual media where VerifyCertificate is on; nil: none can be verified.

@@ -50,7 +50,7 @@ func (q *qemu) variables(boot Boot) (string, error) {
 	}
 	path := filepath.Join(q.cfg.Dir, varsFile)
 	if _, err := os.Stat(path); err == nil {
-		return path, nil
+		return path, q.override(path, boot)
 	}
 	empty, err := os.ReadFile(ovmfVars)
 	if err != nil {
@@ -62,6 +62,21 @@ func (q *qemu) variables(boot Boot) (string, error) {
 		return "", fmt.Errorf("making the UEFI variables of %s: %w", q.cfg.Name, err)
 	}
 	return path, nil
+}
+
+// override tells the firmware of an override in the only way it has once its order is its own.
+func (q *qemu) override(vars string, boot Boot) error {
+	if !boot.Override || !inVariables(q.cfg, boot) {
+		return nil
+	}
+	found, err := bootNext(vars, boot.Target)
+	if err != nil {
+		return fmt.Errorf("overriding the boot order of %s: %w", q.cfg.Name, err)
+	}
+	if !found {
+		q.log.Warn("the firmware has no boot option for the override", "machine", q.cfg.Name, "target", string(boot.Target))
+	}
+	return nil
 }
 
 // process says how one QEMU runs.
