@@ -138,7 +138,7 @@ func (s *Site) wireMachines(context.Context) error {
 			Trials: s.db, Silence: s.cfg.Silence,
 			Images: s.db, IndexPath: catalog.IndexPath,
 			PhoneHome: func(ctx context.Context, m *app.Machine, workflow string) (string, error) {
-				a, err := s.address(m)
+				a, err := s.addressForRamdisk(ctx, m)
 				if err != nil {
 					return "", err
 				}
