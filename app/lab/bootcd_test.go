@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,12 +11,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/drivers"
+	"github.com/better-compute/bcd/app/workflow"
+	"github.com/better-compute/bcd/images/osimage"
+	"github.com/better-compute/bcd/plugins/driver"
+	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 	"github.com/better-compute/bcd/web/api"
 )
 
@@ -53,15 +59,19 @@ func plainDHCP(t *testing.T, n *Network, ns string) {
 	})
 }
 
-// TestCommissionFromVirtualCD takes a machine through commissioning without a single answer of ours by DHCP or TFTP: the
-// subnet is known and off, another's DHCP server gives addresses alone, and the ramdisk comes from a CD in the BMC's virtual
-// drive. The CD is out again when it has ended.
-func TestCommissionFromVirtualCD(t *testing.T) {
-	_, ramdisk := folders(t)
+// TestMainJobFromVirtualCD takes a machine through its life without a single answer of ours by DHCP or TFTP: the subnet is
+// known and off, another's DHCP server gives addresses alone, and the ramdisk comes each time from a CD in the BMC's virtual
+// drive, which is empty again when it has ended. The installed system is entered by kexec. Before that, its profile has
+// the driver image-stream wipe the disk and put the image on it.
+func TestMainJobFromVirtualCD(t *testing.T) {
+	work, ramdisk := folders(t)
 	const name = "cd-1"
-	dir := t.TempDir()
+	img, err := osimage.Build(t.Context(), osimage.Config{Cache: filepath.Join(work, "images")})
+	if err != nil {
+		t.Fatal(err)
+	}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
-	rack, err := NewRack(RackConfig{Dir: filepath.Join(dir, "machines"), Network: NetworkConfig{Name: "bcdt-media-lab"}, Log: log,
+	rack, err := NewRack(RackConfig{Dir: filepath.Join(t.TempDir(), "machines"), Network: NetworkConfig{Name: "bcdt-media-lab"}, Log: log,
 		Machines: []MachineSpec{{Name: name, Firmware: app.FirmwareUEFI}}})
 	if err != nil {
 		t.Fatal(err)
@@ -76,29 +86,77 @@ func TestCommissionFromVirtualCD(t *testing.T) {
 		}
 	}
 	ok(client.Call(t.Context(), http.MethodPost, "/api/v1/subnets", api.SubnetInput{CIDR: netip.MustParsePrefix("10.77.0.0/24"), Interface: Bridge}, nil))
+	_, err = d.ImportImage(t.Context(), img.Path)
+	ok(err)
 	m := rack.Machine(name)
 	in := api.EnrollInput{Name: name, Drivers: map[string]app.Binding{"boot": {Driver: drivers.IDVirtualMediaBoot}}, BMC: &api.BMCInput{
 		Driver: "redfish", Address: m.URL(), SPKI: m.SPKI(), Credentials: &api.Credentials{Username: BMCUser, Password: BMCPassword},
 	}}
 	ok(client.Call(t.Context(), http.MethodPost, "/api/v1/machines", in, nil))
 	ok(d.commission(t.Context(), Plan{Machine: name}))
+	given := d.bootedFromCD(t, name, 0)
 
 	machine, err := d.machine(t.Context(), name)
 	ok(err)
 	if machine.Firmware != app.FirmwareUEFI || machine.Summary.Disks != 1 {
 		t.Errorf("commissioned as %s with %+v", machine.Firmware, machine.Summary)
 	}
-	var told json.RawMessage
-	ok(client.Call(t.Context(), http.MethodGet, "/api/v1/machines/"+name+"/timeline?limit=500", nil, &told))
-	for _, want := range []string{"insert the boot CD", "eject the boot CD", "/boot/KEY/boot.iso"} {
-		if !strings.Contains(string(told), want) {
-			t.Errorf("the timeline has no %q: %s", want, told)
-		}
-	}
-	if m := regexp.MustCompile(`/boot/([A-Za-z0-9_-]+)/boot\.iso`).FindSubmatch(told); m != nil && string(m[1]) != "KEY" {
+	ok(client.Call(t.Context(), http.MethodPut, "/api/v1/profiles/streams", json.RawMessage(`{"drivers":{"deploy":"image-stream"},"steps":{"beforeWrite":[
+		{"step":"deploy.tearDown","on":"ramdisk","with":{"wipe":"secure"}},
+		{"step":"deploy.deploy","on":"ramdisk","with":{"image":"`+ImageName+`","disk":{"serial":"LABDISK0001"}}}]}}`), nil))
+	ok(client.Call(t.Context(), http.MethodPatch, "/api/v1/machines/"+name, json.RawMessage(`{"hardwareProfile":"streams"}`), nil))
+	w, err := d.Verb(t.Context(), name, api.Deploy, app.DeploySpec{Image: ImageName, Boot: app.BootKexec})
+	ok(err)
+	streamed(t, w, img)
+	ok(d.heartbeat(t.Context(), Plan{Machine: name}))
+	given = d.bootedFromCD(t, name, given)
+	ok(d.Release(t.Context(), name))
+	d.bootedFromCD(t, name, given)
+
+	story := d.timeline(t, name)
+	if m := regexp.MustCompile(`/boot/([A-Za-z0-9_-]+)/boot\.iso`).FindStringSubmatch(story); m != nil && m[1] != "KEY" {
 		t.Errorf("the timeline has a boot's key: %s", m[0])
 	}
-	if image := m.Medium("CD"); image != "" {
+	for _, never := range []string{"dhcp.ack", "http.script", "tftp.get", "/boot/KEY/boot.efi"} {
+		if strings.Contains(story, never) {
+			t.Errorf("the timeline has %q: %s", never, story)
+		}
+	}
+}
+
+// bootedFromCD checks that a machine was given a boot CD since its timeline told of it so many times, and holds none now. It
+// gives how many times that is told by now.
+func (d *Driver) bootedFromCD(t *testing.T, machine string, before int) int {
+	t.Helper()
+	story := d.timeline(t, machine)
+	in, out := strings.Count(story, "insert the boot CD"), strings.Count(story, "eject the boot CD")
+	if in <= before || in != out {
+		t.Errorf("the timeline tells %d times of a CD put in, before it was %d, and %d times of one taken out: %s", in, before, out, story)
+	}
+	if !strings.Contains(story, "/boot/KEY/boot.iso") {
+		t.Errorf("the timeline has no CD: %s", story)
+	}
+	if image := d.Rack.Machine(machine).Medium("CD"); image != "" {
 		t.Errorf("the drive still holds %s", image)
+	}
+	return in
+}
+
+// streamed checks that the steps of the profile put the image on the disk by the driver image-stream, in the ramdisk.
+func streamed(t *testing.T, w *workflow.Workflow, img *osimage.Image) {
+	t.Helper()
+	at := slices.IndexFunc(w.Steps, func(s workflow.Step) bool { return s.ID == "before-1" })
+	if at < 0 {
+		t.Fatalf("the workflow has no second step of the profile: %+v", w.Steps)
+	}
+	var out agentv1.DriverInvokeResult
+	var written driver.DeployResult
+	s := w.Steps[at]
+	if err := errors.Join(json.Unmarshal(s.Result, &out), json.Unmarshal(out.Result, &written)); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s: %+v", s.Title, written)
+	if s.On != workflow.OnAgent || written.Bytes < img.Used/2 || written.Bytes > img.RawBytes {
+		t.Errorf("the step %+v wrote %+v of an image that uses %d bytes", s, written, img.Used)
 	}
 }
