@@ -2,10 +2,8 @@ package bcx
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -46,8 +44,7 @@ func TestGarbage(t *testing.T) {
 				_, _ = conn.Write(c.bytes)
 				conn.Close()
 			}()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
+			ctx := withTimeout(t)
 			conn, err := Dial(ctx, DialConfig{Identity: host, Handshake: Handshake{Network: "unix", Address: l.Addr().String(), Certificate: plugin.DER()}})
 			if err == nil {
 				_, err = conn.Invoke(driver.NewContext(ctx), anyCall())

@@ -84,11 +84,15 @@ func ReadHandshake(ctx context.Context, r io.Reader) (Handshake, error) {
 		line, err := firstLine(r)
 		read <- answer{line, err}
 	}()
+	late := func() error { return fmt.Errorf("%w in time: %w", ErrHandshake, context.Cause(ctx)) }
 	select {
 	case <-ctx.Done():
-		return Handshake{}, fmt.Errorf("%w in time: %w", ErrHandshake, context.Cause(ctx))
+		return Handshake{}, late()
 	case a := <-read:
-		if a.err != nil {
+		switch {
+		case a.err != nil && ctx.Err() != nil: // the caller released the read
+			return Handshake{}, late()
+		case a.err != nil:
 			return Handshake{}, a.err
 		}
 		return ParseHandshake(a.line)
@@ -108,7 +112,9 @@ func firstLine(r io.Reader) (string, error) {
 		}
 		switch {
 		case len(buf) == cap(buf):
-			return "", fmt.Errorf("%w: its first line is longer than %d bytes", ErrHandshake, maxHandshake)
+			return "", fmt.Errorf("%w: its first line is longer than %d bytes: %q", ErrHandshake, maxHandshake, clean(string(buf), 120))
+		case err == io.EOF && len(buf) > 0:
+			return "", fmt.Errorf("%w: it ended before its handshake, after %q", ErrHandshake, clean(string(buf), 120))
 		case err == io.EOF:
 			return "", fmt.Errorf("%w: it ended before its handshake", ErrHandshake)
 		case err != nil:

@@ -117,7 +117,7 @@ func TestHostStopsStartingAChangedFile(t *testing.T) {
 
 func TestHostCloseLetsCallsFinish(t *testing.T) {
 	c := inRole(t, "echo")
-	c.ShutdownGrace = time.Minute
+	c.ShutdownGrace = limit
 	h, d := startHost(t, c)
 	ctx := driver.NewContext(withTimeout(t))
 	closing := make(chan struct{})

@@ -83,5 +83,5 @@ func inRole(t *testing.T, role string) HostConfig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return HostConfig{Command: []string{self}, SHA256: sum, Env: []string{envRole + "=" + role}}
+	return HostConfig{Command: []string{self}, SHA256: sum, Env: []string{envRole + "=" + role}, StartTimeout: limit}
 }

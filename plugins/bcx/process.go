@@ -58,7 +58,7 @@ func launch(ctx context.Context, c HostConfig) (*process, error) {
 }
 
 // start runs the command and gives its stdout, which reap closes.
-func (p *process) start(c HostConfig, host *Identity) (*os.File, error) {
+func (p *process) start(c HostConfig, host *Identity) (io.Reader, error) {
 	program, err := findProgram(c.Command[0], c.Dir)
 	if err != nil {
 		return nil, err
@@ -84,13 +84,13 @@ func (p *process) start(c HostConfig, host *Identity) (*os.File, error) {
 		return nil, fmt.Errorf("starting the plugin: %w", err)
 	}
 	go p.reap(stdout, stderr, c.Logger)
-	return stdout, nil
+	return NewOutput(stdout), nil
 }
 
 // reap waits for the end of the process and of everything it started in its group, and removes what was made for it.
 func (p *process) reap(stdout, stderr *os.File, log *slog.Logger) {
 	forwarded := make(chan []string, 1)
-	go func() { forwarded <- forwardLog(stderr, log) }()
+	go func() { forwarded <- forwardLog(NewOutput(stderr), log) }()
 	p.status = p.cmd.Wait()
 	killGroup(p.cmd)
 	// What left the group may hold the pipes open; it is not waited for.

@@ -199,7 +199,7 @@ func TestValidate(t *testing.T) {
 
 func TestConsoleEchoes(t *testing.T) {
 	d := startRig(t, Options{}, echoDefinition()).remote(t, "echo")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	s, err := d.Stream(driver.NewContext(ctx), call("console", "open", ""))
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// limit is what a busy machine may take for what takes moments.
+const limit = 5 * time.Minute
+
 // registry keeps what the host registers.
 type registry struct {
 	mu      sync.Mutex
@@ -63,7 +66,8 @@ func confined(file string) bcxtest.Starter {
 			t.Fatal(err)
 		}
 		reg := &registry{drivers: map[string]*driver.Driver{}}
-		h, err := host.New(host.Config{Dir: dir, RunDir: run, Sandbox: box, Registry: reg, Path: os.Getenv("PATH"), StartLimit: time.Minute})
+		h, err := host.New(host.Config{Dir: dir, RunDir: run, Sandbox: box, Registry: reg, Path: os.Getenv("PATH"),
+			StartLimit: limit, HealthLimit: limit, Drain: limit, Grace: limit})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,6 @@ package bcxtest
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -115,7 +114,7 @@ func launch(t *testing.T, command []string, clientCert string) *started {
 	}
 	go func() { s.ended <- s.cmd.Wait() }()
 	t.Cleanup(func() { _ = s.cmd.Process.Kill(); stdout.Close() })
-	_ = stdout.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = stdout.SetReadDeadline(time.Now().Add(limit))
 	line, err := s.out.ReadString('\n')
 	if err != nil {
 		t.Fatalf("reading the handshake: %q, %v", line, err)
@@ -146,9 +145,7 @@ func (s *started) serving(t *testing.T, who self) error {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(within(t), 20*time.Second)
-	defer cancel()
-	_, err = driverv1.NewDriverPluginClient(conn).Describe(ctx, &driverv1.DescribeRequest{})
+	_, err = driverv1.NewDriverPluginClient(conn).Describe(within(t), &driverv1.DescribeRequest{})
 	return err
 }
 

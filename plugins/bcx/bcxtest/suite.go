@@ -4,6 +4,7 @@ package bcxtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,6 +94,7 @@ func onHost(t *testing.T, p Plugin, env ...string) Started {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	c.StartTimeout, c.ShutdownGrace = cmp.Or(c.StartTimeout, limit), cmp.Or(c.ShutdownGrace, limit)
 	h := bcx.NewHost(c)
 	drivers, err := h.Start(within(t))
 	if err != nil {
@@ -108,9 +110,12 @@ func onHost(t *testing.T, p Plugin, env ...string) Started {
 	return Started{}
 }
 
-// within bounds a test that should take moments.
+// limit bounds what should take moments; a busy machine may take its time.
+const limit = 5 * time.Minute
+
+// within bounds a test.
 func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -280,7 +285,7 @@ func (r *run) stream(t *testing.T) {
 		t.Skip("the driver has no byte stream")
 	}
 	r.Stream.Config = r.Config
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	s, err := r.Started.Driver.Stream(r.context(ctx, r.Secrets), r.Stream)
 	if err != nil {
 		t.Fatal(err)
