@@ -140,6 +140,9 @@ func (operations) Invoke(ctx *driver.Context, op string, args []json.RawMessage)
 		return nil, driver.Errorf("bmc-error", "the BMC says: wrong password %s", password)
 	case "exit":
 		os.Exit(9)
+	case "panic": // where the SDK cannot catch it
+		go panic("boom")
+		select {}
 	}
 	return nil, driver.Errorf(driver.CodeUnsupported, "no operation %s", op)
 }
@@ -202,6 +205,7 @@ func (p *rawPlugin) Describe(_ context.Context, _ *driverv1.DescribeRequest) (*d
 	case "version-two":
 		r.ProtocolVersion = 2
 	case "describe-hangs":
+		fmt.Fprintln(os.Stderr, "asked what I serve")
 		select {} // past every deadline
 	case "no-driver":
 		r.Drivers = nil

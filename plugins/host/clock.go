@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -27,4 +28,18 @@ func (systemClock) Sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// within gives a context that ends once d has passed by the host's clock, with a cause that says so. What it holds is free
+// after done, which must be called.
+func (h *Host) within(ctx context.Context, d time.Duration) (limited context.Context, done func()) {
+	limited, cancel := context.WithCancelCause(ctx)
+	slept := make(chan struct{})
+	go func() {
+		defer close(slept)
+		if h.clock.Sleep(limited, d) == nil {
+			cancel(fmt.Errorf("%s have passed", d))
+		}
+	}()
+	return limited, func() { cancel(nil); <-slept }
 }

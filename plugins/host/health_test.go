@@ -21,9 +21,7 @@ func TestHealth(t *testing.T) {
 
 // A plugin that hangs, calls and all, is started again.
 func TestHungPluginIsStartedAgain(t *testing.T) {
-	b := newBench(t, "a:good=alpha@1.0.0")
-	b.cfg.HealthLimit = 200 * time.Millisecond
-	b.start()
+	b := newBench(t, "a:good=alpha@1.0.0").start()
 	b.clock.asleep(t, healthEvery)
 	failed := make(chan error, 1)
 	go func() { _, err := b.call(t.Context(), "alpha@1.0.0", "hang", ""); failed <- err }()

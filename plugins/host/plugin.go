@@ -141,10 +141,13 @@ func (p *plugin) once(ctx context.Context, answered func()) error {
 
 // serve asks a started plugin what it serves and lets calls go to it.
 func (p *plugin) serve(ctx context.Context, run *process) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.host.cfg.StartLimit, fmt.Errorf("%s have passed", p.host.cfg.StartLimit))
-	defer cancel()
+	ctx, done := p.host.within(ctx, p.host.cfg.StartLimit)
+	defer done()
 	desc, err := run.conn.Describe(ctx)
 	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		return run.because(ctx, fmt.Errorf("asking what it serves: %w", err))
 	}
 	// Calls are let through before the registry knows the drivers, never the other way round; and it is said to run when it
@@ -188,9 +191,9 @@ func (p *plugin) watch(ctx context.Context, run *process) error {
 func (p *plugin) poll(ctx context.Context, run *process) bool {
 	missed := 0
 	for {
-		ask, cancel := context.WithTimeout(ctx, p.host.cfg.HealthLimit)
+		ask, done := p.host.within(ctx, p.host.cfg.HealthLimit)
 		err := run.conn.Health(ask)
-		cancel()
+		done()
 		said := driver.AsError(err)
 		switch {
 		case ctx.Err() != nil:

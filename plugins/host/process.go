@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/better-compute/bcd/plugins/bcx"
 	"github.com/better-compute/bcd/plugins/sandbox"
 )
@@ -62,7 +64,9 @@ func (p *plugin) launch(ctx context.Context) (_ *process, err error) {
 		return nil, err
 	}
 	p.started(run)
-	return run, run.greet(ctx, id, h.cfg.StartLimit)
+	limited, done := h.within(ctx, h.cfg.StartLimit)
+	defer done()
+	return run, run.greet(limited, id)
 }
 
 // start runs the process with pipes for its standard streams.
@@ -108,7 +112,7 @@ func (r *process) start(log *lines) (err error) {
 		r.exit = cmd.Wait()
 		close(r.exited)
 	}()
-	r.readers.Go(func() { log.drain(r.stderr) })
+	r.readers.Go(func() { log.drain(bcx.NewOutput(r.stderr)) })
 	return nil
 }
 
@@ -121,26 +125,33 @@ func (r *process) pid() int {
 }
 
 // greet reads the handshake and connects.
-func (r *process) greet(ctx context.Context, id *bcx.Identity, limit time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s have passed", limit))
-	defer cancel()
+func (r *process) greet(ctx context.Context, id *bcx.Identity) error {
 	ctx, gone := context.WithCancelCause(ctx)
 	defer gone(nil)
 	defer context.AfterFunc(ctx, func() { _ = r.stdout.SetReadDeadline(time.Unix(1, 0)) })() // frees the reader of a silent plugin
-	watched := make(chan struct{})
+	heard, watched := make(chan struct{}), make(chan struct{})
 	defer close(watched)
 	go func() {
 		select {
 		case <-r.exited:
+		case <-watched:
+			return
+		}
+		// What it said before is read to its end first; a child may hold the pipe open.
+		_ = r.stdout.SetReadDeadline(time.Now().Add(drainLimit))
+		select {
+		case <-heard:
 			gone(r.ending())
 		case <-watched:
 		}
 	}()
-	hs, err := bcx.ReadHandshake(ctx, r.stdout)
+	out := bcx.NewOutput(r.stdout)
+	hs, err := bcx.ReadHandshake(ctx, out)
+	close(heard)
 	if err != nil {
 		return r.because(ctx, err)
 	}
-	r.readers.Go(func() { _, _ = io.Copy(io.Discard, r.stdout) }) // nothing is said there after the handshake
+	r.readers.Go(func() { _, _ = io.Copy(io.Discard, out) }) // nothing is said there after the handshake
 	if err := hs.Within(r.dir); err != nil {
 		return err
 	}
@@ -151,7 +162,8 @@ func (r *process) greet(ctx context.Context, id *bcx.Identity, limit time.Durati
 	return r.because(ctx, err)
 }
 
-// because prefers the end of the process, which may follow in a moment, to what the end led to.
+// because prefers the end of the process, which may follow in a moment, to what the end led to. What a plugin printed in place
+// of its handshake is kept beside it: it is often the reason.
 func (r *process) because(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -163,8 +175,14 @@ func (r *process) because(ctx context.Context, err error) error {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	if r.alive() {
+	if r.ended() {
+		<-r.exited // it is being waited for
+	}
+	switch {
+	case r.alive():
 		return err
+	case errors.Is(err, bcx.ErrHandshake), errors.Is(err, bcx.ErrProtocol):
+		return fmt.Errorf("%w; %w", err, r.ending())
 	}
 	return r.ending()
 }
@@ -188,6 +206,16 @@ func (r *process) alive() bool {
 	default:
 		return true
 	}
+}
+
+// ended reports whether the process has ended, also when nobody has come to wait for it yet.
+func (r *process) ended() bool {
+	if !r.alive() {
+		return false
+	}
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, r.pid(), &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return errors.Is(err, unix.ECHILD) || err == nil && info.Signo != 0
 }
 
 // end asks the process to stop, kills it and what it started after the grace, and clears away what it had. It works in
