@@ -146,17 +146,19 @@ func (v BootView) Ordered() []BootEntry {
 func BootChanges(was, is BootView) (what []string, system bool) {
 	before, after := was.Ordered(), is.Ordered()
 	place := func(list []BootEntry, e BootEntry) int { return slices.IndexFunc(list, e.Same) }
+	stay := stayed(before, after)
 	for i, e := range after {
 		switch at := place(before, e); {
+		case stay[i]:
 		case at < 0 && place(was.Entries, e) >= 0:
 			what = append(what, fmt.Sprintf("%s was put into the order, at %d", e.Title(), i+1))
 			system = system || e.Kind == BootSystem
 		case at < 0:
 			what = append(what, fmt.Sprintf("%s was added, at %d", e.Title(), i+1))
 			system = system || e.Kind == BootSystem
-		case jumped(before, after, at, i):
+		default:
 			what = append(what, fmt.Sprintf("%s was moved from %d to %d", e.Title(), at+1, i+1))
-			system = system || e.Kind == BootSystem
+			system = system || e.Kind == BootSystem && jumped(before, after, at, i)
 		}
 	}
 	for _, e := range before {
@@ -165,6 +167,36 @@ func BootChanges(was, is BootView) (what []string, system bool) {
 		}
 	}
 	return what, system
+}
+
+// stayed tells of each entry of after whether it follows those that it followed before, for as many as can be said so of
+// together: the others are what was moved. Of a system and another entry that changed places, the system was.
+func stayed(before, after []BootEntry) []bool {
+	n := len(after)
+	at, best, prev := make([]int, n), make([]int, n), make([]int, n) // the heaviest sequence in both that ends with each
+	end := -1
+	for i, e := range after {
+		prev[i] = -1
+		if at[i] = slices.IndexFunc(before, e.Same); at[i] < 0 {
+			continue
+		}
+		for j := range i {
+			if at[j] >= 0 && at[j] <= at[i] && best[j] > best[i] {
+				best[i], prev[i] = best[j], j
+			}
+		}
+		if best[i] += 3; e.Kind == BootSystem {
+			best[i]--
+		}
+		if end < 0 || best[i] >= best[end] {
+			end = i
+		}
+	}
+	out := make([]bool, n)
+	for ; end >= 0; end = prev[end] {
+		out[end] = true
+	}
+	return out
 }
 
 // jumped reports whether the entry at place is of after stands in front of one that it stood behind.

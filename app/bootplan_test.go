@@ -100,7 +100,11 @@ func TestBootChanges(t *testing.T) {
 		"a system added itself":  {"pxe4 nvme", "debian pxe4 nvme", []string{"debian was added, at 1"}, true},
 		"a system moved first":   {"pxe4 nvme debian", "debian pxe4 nvme", []string{"debian was moved from 3 to 1"}, true},
 		"a person moved a disk":  {"pxe4 pxe6 nvme", "nvme pxe4 pxe6", []string{"NVMe was moved from 3 to 1"}, false},
+		"ours was put back":      {"debian pxe4 pxe6 nvme", "pxe4 pxe6 nvme debian", []string{"debian was moved from 1 to 4"}, false},
+		"before two systems":     {"debian ubuntu pxe4", "pxe4 debian ubuntu", []string{"PXEv4 was moved from 3 to 1"}, false},
+		"two changed places":     {"pxe4 pxe6", "pxe6 pxe4", []string{"PXEv6 was moved from 2 to 1"}, false},
 		"a card went":            {"pxe4 card nvme", "pxe4 nvme", []string{"PXEv4 2 is gone from the order"}, false},
+		"one is there twice":     {"pxe4 pxe4 nvme", "pxe4 pxe4 nvme", nil, false},
 		"another number is same": {"pxe4 ubuntu", "pxe4 again", nil, false},
 	} {
 		what, system := BootChanges(bootViewOf(c.was), bootViewOf(c.is))
