@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // The whole way of an enrolment and a power change, over HTTPS, with the real driver.
 func TestRedfishFromProbeToPower(t *testing.T) {
 	server := bmctest.NewRedfish(t)
-	red := redfish.New(redfish.Config{Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }})
+	red := redfish.New(redfish.Config{Patience: 5 * time.Minute, Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }})
 	t.Cleanup(func() {
 		if err := red.Close(context.Background()); err != nil {
 			t.Error(err)

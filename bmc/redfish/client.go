@@ -22,13 +22,10 @@ import (
 )
 
 const (
-	connectTimeout = 5 * time.Second
-	tlsTimeout     = 10 * time.Second // old BMCs need seconds for one RSA signature
-	requestTimeout = 30 * time.Second
-	maxBody        = 4 << 20 // bytes of one answer; the largest recorded resource has 300 KB
-	maxRedirects   = 3
-	maxConns       = 2 // to one BMC; most serve few at a time
-	maxLink        = 1024
+	maxBody      = 4 << 20 // bytes of one answer; the largest recorded resource has 300 KB
+	maxRedirects = 3
+	maxConns     = 2 // to one BMC; most serve few at a time
+	maxLink      = 1024
 )
 
 // client speaks HTTPS to one BMC. It stays on one origin, knows nothing of sessions, and bounds everything.
@@ -36,6 +33,7 @@ type client struct {
 	target target
 	pin    string // lower-case hex, or "" when a certificate authority must vouch
 	first  bool   // a probe: take the first key seen as the pin
+	limits limits
 	http   *http.Client
 
 	mu   sync.Mutex
@@ -51,16 +49,16 @@ type response struct {
 	path   string // after redirects
 }
 
-func newClient(t target, pin string, first bool) *client {
-	c := &client{target: t, pin: strings.ToLower(pin), first: first}
+func newClient(t target, pin string, first bool, l limits) *client {
+	c := &client{target: t, pin: strings.ToLower(pin), first: first, limits: l}
 	c.http = &http.Client{
-		Timeout:       requestTimeout,
+		Timeout:       l.request,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:                 nil, // a proxy's answer must never pass for a BMC's
-			DialContext:           (&net.Dialer{Timeout: connectTimeout}).DialContext,
-			TLSHandshakeTimeout:   tlsTimeout,
-			ResponseHeaderTimeout: requestTimeout,
+			DialContext:           (&net.Dialer{Timeout: l.connect}).DialContext,
+			TLSHandshakeTimeout:   l.handshake,
+			ResponseHeaderTimeout: l.request,
 			MaxConnsPerHost:       maxConns,
 			MaxIdleConnsPerHost:   maxConns,
 			IdleConnTimeout:       20 * time.Second, // below what BMCs keep; they reset instead of closing
@@ -262,7 +260,7 @@ func (c *client) transportError(ctx context.Context, err error) error {
 	case ctx.Err() != nil, isTimeout(err):
 		return driver.Errorf(driver.CodeTimeout, "the BMC at %s did not answer in time", at).Again()
 	case errors.As(err, &op) && op.Op == "dial":
-		return driver.Errorf(driver.CodeUnreachable, "no connection to the BMC at %s: %s", at, dialReason(op)).Again()
+		return driver.Errorf(driver.CodeUnreachable, "no connection to the BMC at %s: %s", at, c.dialReason(op)).Again()
 	}
 	return driver.Errorf(driver.CodeUnreachable, "the connection to the BMC at %s broke: %w", at, err).Again()
 }
@@ -272,9 +270,9 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-func dialReason(op *net.OpError) string {
+func (c *client) dialReason(op *net.OpError) string {
 	if op.Timeout() {
-		return fmt.Sprintf("nothing answered within %s", connectTimeout)
+		return fmt.Sprintf("nothing answered within %s", c.limits.connect)
 	}
 	return clip(op.Err.Error(), 120)
 }

@@ -73,7 +73,7 @@ func TestPinDecides(t *testing.T) {
 
 // The key that answered first is the only one a probe accepts to its end.
 func TestProbeKeepsItsFirstKey(t *testing.T) {
-	c := newClient(target{host: "192.0.2.1"}, "", true)
+	c := newClient(target{host: "192.0.2.1"}, "", true, limitsOf(0))
 	first, second := serveTLS(t, nil, nil), otherKey(t)
 	state := func(s *httptest.Server) error {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
@@ -223,17 +223,11 @@ func TestBounds(t *testing.T) {
 }
 
 func TestDeadBMC(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := l.Addr().String()
-	_ = l.Close()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
 	r := newRig(t, bmctest.NewRedfish(t))
 	for address, code := range map[string]string{
-		gone:                                     driver.CodeUnreachable,
+		bmctest.Deaf(t).String():                 driver.CodeUnreachable,
 		strings.TrimPrefix(plain.URL, "http://"): driver.CodeUnreachable, // it speaks, but no TLS
 		"bmc.invalid":                            driver.CodeUnreachable,
 		"http://192.0.2.1":                       "invalid-address",

@@ -37,7 +37,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func FuzzResolveLink(f *testing.F) {
-	c := newClient(target{host: "bmc", origin: "https://bmc:443"}, "", false)
+	c := newClient(target{host: "bmc", origin: "https://bmc:443"}, "", false, limitsOf(0))
 	for _, s := range []string{"/redfish/v1", "https://bmc/x", "//evil/x", "http:bmc", "/a\x00b", "https://bmc:443@evil/"} {
 		f.Add(s)
 	}

@@ -21,6 +21,9 @@ type Config struct {
 	Logger      *slog.Logger  // nil: discarded
 	IdleTimeout time.Duration // a session unused for so long is deleted; default 2 min
 	PowerBudget time.Duration // longest wait for a power change to show; default 5 min
+	// Patience, when not 0, takes the place of each limit of one exchange: for the connection, the handshake, the answer, the
+	// login and the logout. It is for hosts that stand still now and then.
+	Patience time.Duration
 	// Wait sleeps between polls and ends early with ctx; nil: a timer. Tests inject a clock here.
 	Wait func(ctx context.Context, d time.Duration) error
 	// Now is the clock a BMC's is compared with; nil: time.Now.
@@ -32,6 +35,7 @@ type Driver struct {
 	log         *slog.Logger
 	idleTimeout time.Duration
 	powerBudget time.Duration
+	limits      limits
 	wait        func(context.Context, time.Duration) error
 	now         func() time.Time
 
@@ -45,7 +49,7 @@ type Driver struct {
 // New makes a Driver.
 func New(cfg Config) *Driver {
 	d := &Driver{
-		log: cfg.Logger, idleTimeout: cfg.IdleTimeout, powerBudget: cfg.PowerBudget,
+		log: cfg.Logger, idleTimeout: cfg.IdleTimeout, powerBudget: cfg.PowerBudget, limits: limitsOf(cfg.Patience),
 		wait: cfg.Wait, now: cfg.Now, conns: map[string]*conn{}, denied: map[string]time.Time{},
 	}
 	if d.log == nil {
@@ -171,7 +175,7 @@ func (d *Driver) operations(config json.RawMessage) (*operations, error) {
 
 // newConn makes a connection to the BMC; first lets it take the first key it sees for the pinned one.
 func (o *operations) newConn(user, password string, first bool) *conn {
-	return &conn{client: newClient(o.target, o.pin, first), user: user, password: password, wait: o.wait}
+	return &conn{client: newClient(o.target, o.pin, first, o.limits), user: user, password: password, wait: o.wait}
 }
 
 // credentials are the delivered user name and password.

@@ -29,6 +29,9 @@ func (f *fakeClock) wait(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
+// patience bounds each part of an exchange between a test and its BMC: a machine that stands still fails nothing.
+const patience = 5 * time.Minute
+
 // rig is a driver against a scripted BMC.
 type rig struct {
 	bmctest.BMC
@@ -40,7 +43,7 @@ type rig struct {
 func newRig(t *testing.T, bmc *bmctest.Redfish) *rig {
 	t.Helper()
 	clock := &fakeClock{}
-	d := New(Config{Wait: clock.wait, Now: func() time.Time { return time.Date(2026, 11, 29, 12, 0, 7, 0, time.UTC) }})
+	d := New(Config{Patience: patience, Wait: clock.wait, Now: func() time.Time { return time.Date(2026, 11, 29, 12, 0, 7, 0, time.UTC) }})
 	t.Cleanup(func() {
 		if err := d.Close(context.Background()); err != nil {
 			t.Errorf("closing: %v", err)

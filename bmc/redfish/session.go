@@ -12,10 +12,8 @@ import (
 )
 
 const (
-	logoutTimeout = 10 * time.Second // for the deletion of a session, which also runs when the caller is gone
-	loginTimeout  = 20 * time.Second // old BMCs take many seconds to make one
-	getTries      = 3
-	getPause      = 3 * time.Second
+	getTries = 3
+	getPause = 3 * time.Second
 )
 
 // conn is a client with a login: the one session this process holds on a BMC.
@@ -87,7 +85,7 @@ func (c *conn) login(ctx context.Context, stale string) (string, error) {
 	}
 	old := c.location
 	c.token, c.location = "", ""
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), loginTimeout)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.limits.login)
 	defer cancel()
 	if err := c.openSession(bounded); err != nil {
 		c.remove(bounded, old, stale)
@@ -156,7 +154,7 @@ func (c *conn) remove(ctx context.Context, path, token string) {
 func (c *conn) logout() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), logoutTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), c.limits.logout)
 	defer cancel()
 	c.remove(ctx, c.location, c.token)
 	c.token, c.location, c.basic = "", "", false

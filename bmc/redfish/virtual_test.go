@@ -14,9 +14,9 @@ import (
 	"github.com/better-compute/bcd/plugins/driver"
 )
 
-// scaled runs a pause a hundred times as fast, and at least for a millisecond: the other side runs on real time, and fetches
-// an image while a drive is read 45 times.
-func scaled(ctx context.Context, d time.Duration) error { return sleep(ctx, d/100+time.Millisecond) }
+// scaled runs a pause twenty times as fast, and at least for a millisecond: the other side runs on real time, and fetches
+// an image while a drive is read 45 times, which is for 4 s.
+func scaled(ctx context.Context, d time.Duration) error { return sleep(ctx, d/20+time.Millisecond) }
 
 // The lab's virtual BMC and this driver were written apart; the conformance suite holds them together.
 func TestConformanceOfVirtualBMC(t *testing.T) {
@@ -33,7 +33,7 @@ func TestConformanceOfVirtualBMC(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() { done <- m.Run(context.Background()) }()
-		d := New(Config{Wait: scaled})
+		d := New(Config{Patience: patience, Wait: scaled})
 		t.Cleanup(func() {
 			if err := d.Close(context.Background()); err != nil {
 				t.Errorf("closing: %v", err)

@@ -18,7 +18,7 @@ const (
 	maxMedium    = 8 << 30 // bytes of an image
 	maxFetches   = 4       // waiting
 	fetchTimeout = 10 * time.Minute
-	fetchConnect = 10 * time.Second
+	fetchConnect = time.Minute // a loaded host, or one that stands still for a while, is none that does not answer
 )
 
 // download copies an image into a file of its own, whole or not at all.

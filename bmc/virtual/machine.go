@@ -113,7 +113,7 @@ func (m *Machine) Run(ctx context.Context) error {
 	srv := &http.Server{
 		Handler:           m.handler(),
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{m.cert}, MinVersion: tls.VersionTLS12},
-		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second,
+		ReadHeaderTimeout: time.Minute, ReadTimeout: 2 * time.Minute, WriteTimeout: 2 * time.Minute, // clients on a loaded host
 		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: newErrorLog(m.cfg.Log),
 	}
