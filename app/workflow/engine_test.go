@@ -203,7 +203,8 @@ func TestCleanupFailureStandsBesideTheError(t *testing.T) {
 }
 
 func TestPanicsBecomeErrors(t *testing.T) {
-	oh := func(context.Context, workflow.StepContext) (any, error) { panic("oh") }
+	const why = "oh, a detail" // no error's random id holds that
+	oh := func(context.Context, workflow.StepContext) (any, error) { panic(why) }
 	for name, arrange := range map[string]func(b *bench){
 		"run":     func(b *bench) { b.kind("one", oh) },
 		"prepare": func(b *bench) { b.kinds = []workflow.Kind{{Name: "one", Budget: time.Hour, Prepare: oh}} },
@@ -219,7 +220,7 @@ func TestPanicsBecomeErrors(t *testing.T) {
 				defer b.run(e)()
 				w := b.wait(e, b.start(e, "m1", s).ID)
 				b.want(w, workflow.Failed, "panic")
-				if w.Error.Code != app.Internal || strings.Contains(w.Error.Error(), "oh") || strings.Contains(w.Error.Error(), "goroutine") {
+				if w.Error.Code != app.Internal || strings.Contains(w.Error.Error(), why) || strings.Contains(w.Error.Error(), "goroutine") {
 					t.Errorf("shown: %v", w.Error)
 				}
 			})
