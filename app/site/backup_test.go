@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"filippo.io/age"
@@ -59,7 +60,9 @@ func TestBackupHoldsWhatWasJustWritten(t *testing.T) {
 	r.stop()
 
 	dir := filepath.Join(shortDir(t), "new")
+	syscall.ForkLock.RLock() // as in moveBMC: the next appliance needs the store's lock
 	missing, err := site.Restore(t.Context(), bytes.NewReader(b.Bytes()), dir, passphrase)
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,6 +133,7 @@ func TestVerbsFromAVirtualCD(t *testing.T) {
 	if got := c.seen().Boots; got != "Cd Cd" {
 		t.Errorf("it was powered on as %q", got)
 	}
+	r.settle()
 	said := r.timeline("?limit=500")
 	raw, err := json.Marshal(said)
 	if err != nil {

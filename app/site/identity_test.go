@@ -93,6 +93,7 @@ func TestAMovedCard(t *testing.T) {
 	if n := r.await(newsOver); n.State != "done" {
 		t.Errorf("%s\n%s", n.State, r.story())
 	}
+	r.settle()
 	for _, name := range []string{machineName, "node2"} {
 		var l api.List[app.Event]
 		r.must(http.MethodGet, "/api/v1/events?kind=machine.mac&machine="+r.machine(name).ID, nil, &l)

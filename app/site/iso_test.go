@@ -53,7 +53,8 @@ func (c *computer) readISO(ctx context.Context, url string) {
 		if span == "bytes=40960-147455" && c.hold != nil {
 			c.hold(ctx, "iso")
 		}
-		if !c.patiently(ctx, func() bool { return c.readPart(ctx, url, span) }) {
+		read := func() bool { return c.whileServed(ctx, func() bool { return c.readPart(ctx, url, span) }) }
+		if !c.patiently(ctx, read) {
 			return
 		}
 	}
@@ -329,9 +330,9 @@ func (way isoWay) killedAt(t *testing.T, at string) {
 	r.stop()
 	r.start(at)
 	spec := app.ISOSpec{Image: isoName, Via: way.via}
-	started := make(chan error, 1)
+	started, life := make(chan error, 1), r.last
 	go func() {
-		started <- r.call(http.MethodPost, "/api/v1/machines/"+machineName+"/"+string(api.BootISO), spec, nil)
+		started <- r.callOf(life, http.MethodPost, "/api/v1/machines/"+machineName+"/"+string(api.BootISO), spec, nil)
 	}()
 	r.await(newsAt)
 	r.kill()

@@ -114,9 +114,9 @@ func (p path) killedAt(t *testing.T, at string) {
 	if p.kexec {
 		spec.Boot = app.BootKexec
 	}
-	started := make(chan error, 1)
+	started, life := make(chan error, 1), r.last
 	go func() {
-		started <- r.call(http.MethodPost, "/api/v1/machines/"+machineName+"/"+string(api.Deploy), spec, nil)
+		started <- r.callOf(life, http.MethodPost, "/api/v1/machines/"+machineName+"/"+string(api.Deploy), spec, nil)
 	}()
 	if during {
 		<-held

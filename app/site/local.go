@@ -60,7 +60,7 @@ func (l *local) run(ctx context.Context) error {
 	mux.HandleFunc("POST /backup", l.backup)
 	mux.HandleFunc("POST /reset-password", l.reset)
 	mux.HandleFunc("POST /plugins", l.plugins)
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute} // root alone reaches it, and may be slow
 	close(l.up)
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/bmc/virtual"
@@ -141,12 +142,12 @@ func (c *computer) on(target string) {
 	})
 }
 
-// off is called by the BMC when the power goes.
+// off is called by the BMC when the power goes. Once it is counted, nothing of the machine runs.
 func (c *computer) off() {
 	c.stop()
-	c.change(func() { c.offs++ })
 	c.wg.Wait()
 	c.crash()
+	c.change(func() { c.offs++ })
 }
 
 // crash ends what runs in the ramdisk.
@@ -176,8 +177,38 @@ func (c *computer) patiently(ctx context.Context, f func() bool) bool {
 	}
 }
 
-// fetch asks the boot listener; status 0: no answer.
+// fetch asks the boot listener, again and again as firmware does while no answer comes; status 0: the process that served
+// when it began is gone, or ctx ended.
 func (c *computer) fetch(ctx context.Context, method, url, body string) (status int, answer []byte) {
+	c.whileServed(ctx, func() bool {
+		status, answer = c.fetchOnce(ctx, method, url, body)
+		return status != 0
+	})
+	return status, answer
+}
+
+// whileServed calls f until it says that it got an answer, with a pause between, for as long as the process serves that
+// served at first.
+func (c *computer) whileServed(ctx context.Context, f func() bool) bool {
+	first, _ := c.rig.now()
+	for !f() {
+		p, changed := c.rig.now()
+		if p == nil || p != first {
+			return false
+		}
+		pause := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-changed:
+		case <-pause.C:
+		case <-ctx.Done():
+			return false
+		}
+		pause.Stop()
+	}
+	return true
+}
+
+func (c *computer) fetchOnce(ctx context.Context, method, url, body string) (status int, answer []byte) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		c.t.Error(err)
@@ -331,6 +362,13 @@ func (c *computer) system(ctx context.Context, byKexec bool) {
 		}
 		return status == http.StatusNoContent
 	})
+}
+
+// called waits until the machine's systems have called n times and got their answers. The appliance goes on before the last
+// one arrives: a machine whose power goes meanwhile would have called once less.
+func (c *computer) called(n int) {
+	c.t.Helper()
+	c.until(fmt.Sprintf("its system has called %d times", n), func() bool { return c.homes == n })
 }
 
 func newBootID() string {

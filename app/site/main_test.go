@@ -66,8 +66,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	// The cases wait for disks and clocks too, so two share a processor. More would starve each other, of which each has two
-	// processes, past the limits of a handshake or a login.
+	// The cases wait for disks and clocks too, so two share a processor. More, of which each has two processes, would starve
+	// each other.
 	_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0)))
 	code := m.Run()
 	removeTemplate()
@@ -97,7 +97,7 @@ func appliance(config string) error {
 	f.Listen.Console, f.Listen.Agent, f.Listen.Boot = c.Console, c.Agent, c.Boot
 	f.Plugins.Dir, f.Netboot.Ramdisk = c.Plugins, c.Ramdisk
 	out := &teller{w: os.Stdout}
-	s, err := site.New(ctx, site.Config{File: f, Version: "test", Log: log, Silence: c.Silence,
+	s, err := site.New(ctx, site.Config{File: f, Version: "test", Log: log, Silence: c.Silence, Patience: patience,
 		Journal: func(inner workflow.Store) workflow.Store { return killedStore{inner, c.KillAt, out} }})
 	if err != nil {
 		return err

@@ -33,7 +33,8 @@ func (s *Site) wirePlugins(context.Context) error {
 	if b, here := s.cfg.Builtins[f.builtin()]; here {
 		bundled = append(bundled, b)
 	}
-	s.plugins, err = host.New(host.Config{Dir: f.Dir, Bundled: bundled, Sandbox: confined, Registry: s.registry, Memory: filepath.Join(s.dir, pluginsName), Logger: s.log, Record: s.bus.Emit})
+	s.plugins, err = host.New(host.Config{Dir: f.Dir, Bundled: bundled, Sandbox: confined, Registry: s.registry, Memory: filepath.Join(s.dir, pluginsName), Logger: s.log, Record: s.bus.Emit,
+		StartLimit: s.cfg.Patience, HealthLimit: s.cfg.Patience})
 	if err != nil {
 		return err
 	}

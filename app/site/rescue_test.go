@@ -34,6 +34,7 @@ func TestAnAbortedRescueGivesTheMachineBack(t *testing.T) {
 	r, c := ready(t)
 	r.start("")
 	r.deployed()
+	c.called(1)
 	held, release := c.holding(agentv1.KindSetClock)
 	r.verb(machineName, api.Rescue, struct{}{})
 	<-held
@@ -45,7 +46,7 @@ func TestAnAbortedRescueGivesTheMachineBack(t *testing.T) {
 	if m := r.machine(machineName); m.State != app.StateDeployed || m.Deployment == nil || c.bmc.PowerState() != "On" {
 		t.Errorf("%s, power %s", m.State, c.bmc.PowerState())
 	}
-	c.until("the system runs again", func() bool { return c.homes == 2 })
+	c.called(2)
 	if got := c.seen(); got.Boots != "Pxe Hdd Pxe Hdd" {
 		t.Errorf("it booted %s", got.Boots)
 	}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -29,7 +28,7 @@ import (
 )
 
 // patience bounds every wait for an appliance. It is far longer than any takes: it is here to name what hangs.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // rig is one appliance over its processes: its directory, its addresses, and what calls it.
 type rig struct {
@@ -56,16 +55,14 @@ type process struct {
 	http  *http.Client
 }
 
-// hosts gives each rig a loopback address of its own, so that rigs side by side never want one port.
-var hosts atomic.Int32
+// ports counts those that rigs were given.
+var ports atomic.Int32
 
 // newRig makes a rig on a directory. Nothing runs yet.
 func newRig(t *testing.T, dir string) *rig {
 	t.Helper()
-	n := int(hosts.Add(1))
-	ip := fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()%128, n/250, n%250+2)
 	r := &rig{t: t, dir: dir, changed: make(chan struct{})}
-	ports := freePorts(t, ip, 3)
+	ports := freePorts(t, 3)
 	r.cfg = childConfig{Dir: dir, Console: ports[0], Agent: ports[1], Boot: ports[2]}
 	if os.Getenv("BCD_SITE_TEST_LOG") != "" {
 		r.cfg.Log = filepath.Join(os.Getenv("BCD_SITE_TEST_LOG"), filepath.Base(t.Name())+".log")
@@ -75,16 +72,17 @@ func newRig(t *testing.T, dir string) *rig {
 	return r
 }
 
-// freePorts finds ports that nobody listens on. All are held until the last is found, so that no two are the same.
-func freePorts(t *testing.T, ip string, n int) (out []string) {
+// freePorts gives addresses that nobody else wants, now or later: of a loopback address that is this process's alone, each
+// port once, and none of those that the kernel gives to whoever asks for any.
+func freePorts(t *testing.T, n int) (out []string) {
 	t.Helper()
+	pid := os.Getpid() // of at most 22 bits
 	for range n {
-		l, err := net.Listen("tcp", ip+":0")
-		if err != nil {
-			t.Fatal(err)
+		port := 9999 + ports.Add(1)
+		if port >= 32768 {
+			t.Fatal("too many rigs for one process")
 		}
-		defer l.Close()
-		out = append(out, l.Addr().String())
+		out = append(out, fmt.Sprintf("127.%d.%d.%d:%d", 64+pid>>16, pid>>8&0xff, pid&0xff, port))
 	}
 	return out
 }
@@ -202,6 +200,13 @@ func (r *rig) end() {
 
 var errOver = errors.New("the test is over")
 
+// now gives the process that serves, nil for none, and what is closed when that changes.
+func (r *rig) now() (p *process, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.proc, r.changed
+}
+
 // serving waits for a process that serves and that is not last, which may be nil.
 func (r *rig) serving(ctx context.Context, last *process) (*process, error) {
 	for {
@@ -238,6 +243,11 @@ func client(spki string) *http.Client {
 
 // call asks the public API. A refusal is an *app.Error.
 func (r *rig) call(method, path string, in, out any) error {
+	return r.callOf(r.last, method, path, in, out)
+}
+
+// callOf is call of one process: it may be made while another goroutine ends the process.
+func (r *rig) callOf(p *process, method, path string, in, out any) error {
 	var body io.Reader
 	if b, ok := in.([]byte); ok {
 		body = bytes.NewReader(b)
@@ -248,7 +258,7 @@ func (r *rig) call(method, path string, in, out any) error {
 		}
 		body = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(r.t.Context(), method, r.last.ready.URL+path, body)
+	req, err := http.NewRequestWithContext(r.t.Context(), method, p.ready.URL+path, body)
 	if err != nil {
 		return err
 	}
@@ -258,7 +268,7 @@ func (r *rig) call(method, path string, in, out any) error {
 	if r.token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.token)
 	}
-	res, err := r.last.http.Do(req)
+	res, err := p.http.Do(req)
 	if err != nil {
 		return err
 	}
@@ -268,9 +278,9 @@ func (r *rig) call(method, path string, in, out any) error {
 		return err
 	}
 	if res.StatusCode >= 300 {
-		var p problem.Body
-		if json.Unmarshal(raw, &p) == nil && p.Error.Message != "" {
-			return &p.Error.Error
+		var refusal problem.Body
+		if json.Unmarshal(raw, &refusal) == nil && refusal.Error.Message != "" {
+			return &refusal.Error.Error
 		}
 		return fmt.Errorf("%s %s: %s: %.300s", method, path, res.Status, oneLine(raw))
 	}
@@ -313,14 +323,20 @@ func (r *rig) workflow(id string) workflow.Workflow {
 	return w
 }
 
-// events gives what was recorded of a kind about the machine. The appliance is started anew, so that all is written down.
+// events gives what was recorded of a kind about the machine.
 func (r *rig) events(kind string) []app.Event {
 	r.t.Helper()
-	r.stop()
-	r.start("")
+	r.settle()
 	var l api.List[app.Event]
 	r.must(http.MethodGet, "/api/v1/events?machine="+machineName+"&kind="+kind, nil, &l)
 	return l.Items
+}
+
+// settle starts the appliance anew, so that all it has to record is written down: it records behind what it does.
+func (r *rig) settle() {
+	r.t.Helper()
+	r.stop()
+	r.start("")
 }
 
 // story is every workflow's journal, for messages.

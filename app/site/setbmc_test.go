@@ -84,6 +84,7 @@ func TestAMachineIsGivenABMC(t *testing.T) {
 	if n := r.await(newsOver); n.State != "done" {
 		t.Errorf("the BMC is not reached: %s\n%s", n.State, r.story())
 	}
+	r.settle()
 	var told api.List[app.Event]
 	r.must(http.MethodGet, "/api/v1/events?kind=machine.bmc&machine=bare&limit=10", nil, &told)
 	if len(told.Items) != 1 || !strings.Contains(told.Items[0].Message, "bare was given a BMC: redfish at "+c.bmc.URL()) {

@@ -61,6 +61,9 @@ type Config struct {
 	Builtins map[string]host.Bundled
 	// Silence is how long nothing may be heard of a system that was just installed before its machine is reset; 0: as built in.
 	Silence time.Duration
+	// Patience, when not 0, takes the place of each limit of an exchange with a BMC and of those for a plugin to start and to
+	// say that it is well. It is for hosts that stand still now and then.
+	Patience time.Duration
 	// Flavour of the built-in ramdisk: "server" (default) or "lab".
 	Flavour string
 }
@@ -189,7 +192,7 @@ func ownAddresses() []string {
 
 func (s *Site) wireCore(ctx context.Context) error {
 	s.access = access.New(access.Config{Store: s.db, Settings: s.db, Audit: func(_ context.Context, e app.Event) { s.bus.Emit(e) }})
-	s.redfish = redfish.New(redfish.Config{Logger: s.log})
+	s.redfish = redfish.New(redfish.Config{Logger: s.log, Patience: s.cfg.Patience})
 	if err := s.wireDrivers(ctx); err != nil {
 		return err
 	}

@@ -227,6 +227,7 @@ func TestAPasswordIsLeftNowhere(t *testing.T) {
 	r.sweep("the rotation", planted)
 	r.verb(machineName, api.Release, nil)
 	over("the release")
+	r.settle()
 	var fetched api.List[app.Event]
 	r.must(http.MethodGet, "/api/v1/events?kind=secret.fetched&machine="+machineName+"&limit=1000", nil, &fetched)
 	if !slices.ContainsFunc(fetched.Items, func(e app.Event) bool {
