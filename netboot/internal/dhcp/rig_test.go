@@ -310,7 +310,7 @@ func (r *rig) ask(m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, Reply) {
 			r.t.Fatalf("not the answer to the question: %v", got)
 		}
 		return got, rep
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		r.t.Fatalf("no answer; recorded %v", r.kinds())
 	}
 	panic("unreachable")
