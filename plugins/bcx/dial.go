@@ -32,6 +32,7 @@ type Conn struct {
 	plugin  driverv1.DriverPluginClient
 	timeout time.Duration
 	lost    chan struct{}
+	close   func() // closes lost, once
 }
 
 // Dial connects and waits for both certificates to be proven, at most until ctx ends.
@@ -41,7 +42,8 @@ func Dial(ctx context.Context, c DialConfig) (*Conn, error) {
 		return nil, fmt.Errorf("reaching the plugin: %w", err)
 	}
 	conn := &Conn{timeout: c.CallTimeout, lost: make(chan struct{})}
-	once := &onceDialer{conn: &watched{Conn: raw, closed: sync.OnceFunc(func() { close(conn.lost) })}}
+	conn.close = sync.OnceFunc(func() { close(conn.lost) })
+	once := &onceDialer{conn: &watched{Conn: raw, closed: conn.close}}
 	conn.grpc, err = grpc.NewClient("passthrough:plugin",
 		grpc.WithTransportCredentials(credentials.NewTLS(c.Identity.clientTLS(c.Handshake.Certificate))),
 		grpc.WithContextDialer(once.dial),
@@ -85,7 +87,10 @@ func (c *Conn) ready(ctx context.Context) error {
 func (c *Conn) Lost() <-chan struct{} { return c.lost }
 
 // Close ends the connection; calls under way fail.
-func (c *Conn) Close() error { return c.grpc.Close() }
+func (c *Conn) Close() error {
+	c.close() // before gRPC tells the calls under way, so that none blames the plugin
+	return c.grpc.Close()
+}
 
 // Describe asks what the plugin serves and checks the answer. The error is ErrProtocol when it speaks another version.
 func (c *Conn) Describe(ctx context.Context) (Description, error) {

@@ -347,3 +347,14 @@ func TestHealthWithoutAReason(t *testing.T) {
 		}
 	}
 }
+
+// A call that meets this side's own closing of the connection blames no plugin.
+func TestCallAfterClose(t *testing.T) {
+	c := dialEvil(t, &evil{})
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Health(withTimeout(t)); codeOf(err) != driver.CodeUnreachable || !driver.AsError(err).Retryable {
+		t.Errorf("%v", err)
+	}
+}
