@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -21,7 +22,9 @@ type Installation struct {
 	Binary string // the file to install: this executable
 	// PluginsDir is what the configuration names, "" for none: an uninstallation says that it stays.
 	PluginsDir string
-	Out        io.Writer
+	// DataDir is what the configuration names, "" for the default: the service may write there.
+	DataDir string
+	Out     io.Writer
 	// Run executes a command of the host; exec.CommandContext when nil.
 	Run func(ctx context.Context, name string, args ...string) error
 }
@@ -85,7 +88,7 @@ const config = `# bcd's configuration. Every line is optional; the values shown 
 
 [site]
 # name = "bcd"
-# data_dir = "/var/lib/bcd"
+# data_dir = "/var/lib/bcd"   # after a change run bcd install again: the service may write nowhere else
 # destructive_batch = 5   # machines that one operator may do something to at once that cannot be taken back
 
 [listen]
@@ -125,13 +128,16 @@ func (in Installation) Install(ctx context.Context) error {
 	if in.Root == "/" && os.Geteuid() != 0 {
 		return app.Errorf(app.Forbidden, "not-root", "bcd install needs root").Do("run it with sudo")
 	}
+	if err := in.checkDataDir(); err != nil {
+		return err
+	}
 	if err := in.account(ctx); err != nil {
 		return err
 	}
 	for _, d := range []struct {
 		path string
 		mode os.FileMode
-	}{{"/etc/bcd", 0o755}, {DataDir, 0o700}, {"/usr/local/bin", 0o755}} {
+	}{{"/etc/bcd", 0o755}, {in.dataDir(), 0o700}, {"/usr/local/bin", 0o755}} {
 		if err := os.MkdirAll(in.at(d.path), d.mode); err != nil {
 			return fmt.Errorf("making %s: %w", d.path, err)
 		}
@@ -145,7 +151,7 @@ func (in Installation) Install(ctx context.Context) error {
 	if err := in.writeOnce(ConfigPath, config, 0o644); err != nil {
 		return err
 	}
-	newUnit, err := in.write(UnitPath, unit, 0o644)
+	newUnit, err := in.write(UnitPath, in.unit(), 0o644)
 	if err != nil {
 		return err
 	}
@@ -156,9 +162,36 @@ func (in Installation) Install(ctx context.Context) error {
 	return nil
 }
 
+func (in Installation) dataDir() string { return cmp.Or(in.DataDir, DataDir) }
+
+// checkDataDir refuses a place that the unit shuts, or that a unit cannot name.
+func (in Installation) checkDataDir() error {
+	dir := filepath.Clean(in.dataDir())
+	for _, shut := range []string{"/home", "/root", "/run", "/tmp", "/var/tmp", "/dev", "/proc", "/sys"} {
+		if dir == shut || strings.HasPrefix(dir, shut+"/") {
+			return app.Errorf(app.InvalidConfig, "bad-data-dir", "the service cannot keep its data in %s: it does not see %s", dir, shut).
+				At("site.data_dir").Do("name a directory such as /srv/bcd")
+		}
+	}
+	if dir == "/" || !filepath.IsAbs(dir) || strings.ContainsFunc(dir, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"'\\%:;*?[]", r) || r > '~' }) {
+		return app.Errorf(app.InvalidConfig, "bad-data-dir", "%q cannot be named in a unit of systemd", dir).
+			At("site.data_dir").Do("name a whole path of letters, digits, dashes, dots and slashes, such as /srv/bcd")
+	}
+	return nil
+}
+
+// unit is the service's, which may write to its data only.
+func (in Installation) unit() string {
+	if in.dataDir() == DataDir {
+		return unit
+	}
+	const last = "StateDirectoryMode=0700\n"
+	return strings.Replace(unit, last, last+"ReadWritePaths="+filepath.Clean(in.DataDir)+"\n", 1)
+}
+
 // start makes systemd run what is installed, now and after each boot.
 func (in Installation) start(ctx context.Context, upgraded bool) error {
-	steps := [][]string{{"chown", "-R", account + ":" + account, DataDir}, {"systemctl", "daemon-reload"}}
+	steps := [][]string{{"chown", "-R", account + ":" + account, in.dataDir()}, {"systemctl", "daemon-reload"}}
 	if upgraded { // enable --now leaves a service that runs as it is
 		in.say("upgraded: bcd.service is restarted if it runs")
 		steps = append(steps, []string{"systemctl", "try-restart", "bcd.service"})
@@ -189,7 +222,7 @@ func (in Installation) Uninstall(ctx context.Context) error {
 	if err := in.run(ctx, "systemctl", "daemon-reload"); err != nil {
 		return err
 	}
-	kept := []string{"configuration " + ConfigPath, "data " + DataDir}
+	kept := []string{"configuration " + ConfigPath, "data " + in.dataDir()}
 	if in.PluginsDir != "" {
 		kept = append(kept, "plugins "+in.PluginsDir)
 	}
@@ -217,7 +250,7 @@ func (in Installation) account(ctx context.Context) error {
 		return nil
 	}
 	in.say("adding the account %s", account)
-	return in.run(ctx, "useradd", "--system", "--home-dir", DataDir, "--shell", "/usr/sbin/nologin", account)
+	return in.run(ctx, "useradd", "--system", "--home-dir", in.dataDir(), "--shell", "/usr/sbin/nologin", account)
 }
 
 // copyBinary replaces the installed binary by rename, so that a running one keeps its file, and reports whether it did: the

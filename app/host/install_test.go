@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/better-compute/bcd/app"
 )
 
 func installation(t *testing.T) (Installation, *bytes.Buffer, *[]string) {
@@ -40,6 +42,32 @@ func TestInstallTwiceKeepsTheConfiguration(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "writing") {
 		t.Errorf("a second install wrote again:\n%s", out)
+	}
+}
+
+// The unit lets the service write to its data, wherever the configuration puts that, and nowhere else.
+func TestDataDirOfTheConfiguration(t *testing.T) {
+	in, _, ran := installation(t)
+	in.DataDir = "/srv/bcd"
+	if err := in.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(in.Root, UnitPath))
+	if err != nil || !strings.Contains(string(text), "\nReadWritePaths=/srv/bcd\n") || strings.Contains(unit, "ReadWritePaths") {
+		t.Errorf("%v: %s", err, text)
+	}
+	if info, err := os.Stat(filepath.Join(in.Root, in.DataDir)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if !strings.Contains(strings.Join(*ran, "\n"), "chown -R bcd:bcd /srv/bcd\n") {
+		t.Errorf("%q", *ran)
+	}
+	for _, dir := range []string{"/home/op/bcd", "/root", "/tmp/bcd", "/srv/../root/x", "/srv/a b", "/srv/%h", "/", "data"} {
+		in, out, ran := installation(t)
+		in.DataDir = dir
+		if err := in.Install(t.Context()); app.CodeOf(err) != app.InvalidConfig || len(*ran) > 0 || out.Len() > 0 {
+			t.Errorf("%s: %v, %q", dir, err, *ran)
+		}
 	}
 }
 

@@ -75,6 +75,13 @@ func installCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if _, err := os.Stat(host.ConfigPath); err == nil {
+				f, err := site.LoadFile(host.ConfigPath)
+				if err != nil {
+					return err
+				}
+				in.DataDir = f.Site.DataDir
+			}
 			return in.Install(cmd.Context())
 		}}
 }
@@ -87,7 +94,7 @@ func uninstallCommand() *cobra.Command {
 				return err
 			}
 			if f, err := site.LoadFile(host.ConfigPath); err == nil { // a broken configuration is no reason to stay
-				in.PluginsDir = f.Plugins.Dir
+				in.PluginsDir, in.DataDir = f.Plugins.Dir, f.Site.DataDir
 			}
 			return in.Uninstall(cmd.Context())
 		}}
