@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -104,37 +105,45 @@ func capEff(proc string) uint64 {
 }
 
 // rivals are services that answer machines which boot, by the ports they hold.
-var rivals = map[string]string{"udp/67": "a DHCP server", "udp/69": "a TFTP server", "udp/53": "a DNS server", "udp/4011": "a proxyDHCP server"}
+var rivals = []struct{ port, what string }{{"udp/67", "a DHCP server"}, {"udp/4011", "a proxyDHCP server"}, {"udp/69", "a TFTP server"}, {"udp/53", "a DNS server"}}
 
 // Check judges the facts. It never changes anything.
 func Check(f Facts, needs []Need) []Finding {
 	var out []Finding
 	add := func(level, code, way, format string, args ...any) {
-		out = append(out, Finding{Level: level, Code: code, Message: fmt.Sprintf(format, args...), WayOut: way})
+		f := Finding{Level: level, Code: code, Message: fmt.Sprintf(format, args...), WayOut: way}
+		if !slices.Contains(out, f) { // one process may hold a port at several addresses
+			out = append(out, f)
+		}
 	}
-	held := map[string]Socket{}
+	held := map[string][]Socket{}
 	for _, s := range f.Sockets {
 		if s.PID != f.Self || s.PID == 0 {
-			held[fmt.Sprintf("%s/%d", s.Proto, s.Port)] = s
+			key := fmt.Sprintf("%s/%d", s.Proto, s.Port)
+			held[key] = append(held[key], s)
 		}
 	}
+	needed := map[string]bool{}
 	for _, n := range needs {
 		key := fmt.Sprintf("%s/%d", n.Proto, n.Port)
-		s, taken := held[key]
-		switch {
-		case taken && s.Process == program:
-			add("ok", "port-ours", "", "%s port %d, for %s, is held by %s, which runs already", n.Proto, n.Port, n.For, holder(s))
-			delete(held, key)
-		case taken:
-			add("fail", "port-taken", "stop that service, or choose another port in config.toml", "%s port %d, for %s, is held by %s at %s", n.Proto, n.Port, n.For, holder(s), s.Addr)
-			delete(held, key)
-		default:
+		for _, s := range held[key] {
+			if s.Process == program {
+				add("ok", "port-ours", "", "%s port %d, for %s, is held by %s, which runs already", n.Proto, n.Port, n.For, holder(s))
+			} else {
+				add("fail", "port-taken", "stop that service, or choose another port in config.toml", "%s port %d, for %s, is held by %s at %s", n.Proto, n.Port, n.For, holder(s), s.Addr)
+			}
+		}
+		if len(held[key]) == 0 {
 			add("ok", "port-free", "", "%s port %d is free for %s", n.Proto, n.Port, n.For)
 		}
+		needed[key] = true
 	}
-	for key, what := range rivals {
-		if s, there := held[key]; there {
-			add("warn", "rival-service", "make sure that it does not answer on the provisioning network", "%s (%s) runs on this host at %s", what, holder(s), s.Addr)
+	for _, r := range rivals {
+		if needed[r.port] {
+			continue // told above
+		}
+		for _, s := range held[r.port] {
+			add("warn", "rival-service", "make sure that it does not answer on the provisioning network", "%s (%s) runs on this host at %s", r.what, holder(s), s.Addr)
 		}
 	}
 	out = append(out, checkHost(f)...)
@@ -168,9 +177,12 @@ func checkHost(f Facts) []Finding {
 	} else {
 		out = append(out, Finding{Level: "warn", Code: "no-ipmitool", Message: "ipmitool is not installed, so BMCs can be driven by Redfish only", WayOut: "apt-get install ipmitool, if you have machines with IPMI alone"})
 	}
-	for name, bit := range map[string]uint{"CAP_NET_BIND_SERVICE": capNetBindService, "CAP_NET_RAW": capNetRaw} {
-		if !f.Root && f.CapEff&(1<<bit) == 0 {
-			out = append(out, Finding{Level: "fail", Code: "capability-missing", Message: name + " is missing, so DHCP and TFTP cannot be served", WayOut: "start bcd by its systemd unit (bcd install), or as root"})
+	for _, c := range []struct {
+		name string
+		bit  uint
+	}{{"CAP_NET_BIND_SERVICE", capNetBindService}, {"CAP_NET_RAW", capNetRaw}} {
+		if !f.Root && f.CapEff&(1<<c.bit) == 0 {
+			out = append(out, Finding{Level: "fail", Code: "capability-missing", Message: c.name + " is missing, so DHCP and TFTP cannot be served", WayOut: "start bcd by its systemd unit (bcd install), or as root"})
 		}
 	}
 	return out

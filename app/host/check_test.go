@@ -61,6 +61,31 @@ func TestCheckNamesTheProcessThatHoldsAPort(t *testing.T) {
 	}
 }
 
+// Each process that holds a port is named, and two checks of one host read the same.
+func TestCheckNamesEveryHolder(t *testing.T) {
+	any, one := netip.IPv4Unspecified(), netip.MustParseAddr("192.0.2.1")
+	f := Facts{Self: 1, Sockets: []Socket{
+		{"udp", any, 53, 0, 7, "named"}, {"udp", one, 53, 0, 8, "unbound"}, {"udp", any, 4011, 0, 9, "dnsmasq"}, {"udp", any, 69, 0, 9, "dnsmasq"},
+		{"udp", any, 67, 0, 5, "bcd"}, {"udp", one, 67, 0, 5, "bcd"}, {"udp", one, 67, 0, 9, "dnsmasq"},
+	}}
+	var got []string
+	for _, f := range Check(f, []Need{{"udp", 67, "DHCP"}}) {
+		if f.Code != "disk-low" {
+			got = append(got, f.Code+" "+f.Message)
+		}
+	}
+	for i, want := range []string{
+		"port-ours udp port 67, for DHCP, is held by bcd (pid 5)", "port-taken udp port 67, for DHCP, is held by dnsmasq (pid 9)",
+		"rival-service a proxyDHCP server (dnsmasq (pid 9))", "rival-service a TFTP server (dnsmasq (pid 9))",
+		"rival-service a DNS server (named (pid 7))", "rival-service a DNS server (unbound (pid 8))", "no-interface", "clock-unsynchronised",
+		"no-ipmitool", "capability-missing CAP_NET_BIND_SERVICE", "capability-missing CAP_NET_RAW",
+	} {
+		if i >= len(got) || !strings.HasPrefix(got[i], want) {
+			t.Fatalf("line %d is not %q:\n%s", i+1, want, strings.Join(got, "\n"))
+		}
+	}
+}
+
 func TestCheckRefusesWithoutCapabilities(t *testing.T) {
 	var codes []string
 	for _, f := range Check(Facts{}, nil) {
