@@ -215,14 +215,14 @@ func (c *call) run(cmd *cobra.Command, given []string) error {
 
 // follow waits for what a route has begun.
 func (c *call) follow(cmd *cobra.Command, conn *client.Client, answer json.RawMessage) error {
-	switch {
-	case c.rt.ID == "images.import":
+	switch c.rt.ID {
+	case "images.import":
 		var i app.Image
 		if err := json.Unmarshal(answer, &i); err != nil {
 			return fmt.Errorf("reading the answer: %w", err)
 		}
 		return watchImage(cmd, conn, i.ID)
-	case c.rt.ID == "approvals.decide":
+	case "approvals.decide":
 		return decided(cmd, conn, answer, true)
 	}
 	var w workflow.Workflow

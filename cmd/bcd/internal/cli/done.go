@@ -80,7 +80,7 @@ func tell(out io.Writer, rt api.Route, path []string, answer json.RawMessage) bo
 	if json.Unmarshal(answer, &whole) != nil && len(answer) > 0 {
 		return false
 	}
-	v, ok := whole, true
+	v := whole
 	if s.of != "" {
 		if v, ok = whole[s.of].(map[string]any); !ok { // it was only a test
 			return false

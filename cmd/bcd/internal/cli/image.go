@@ -84,7 +84,8 @@ func send(cmd *cobra.Command, c *client.Client, name string, body *meter, header
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	wg.Go(func() { (&imageProgress{out: body.out}).follow(ctx, c, name, body.ended) })
+	ended := body.ended // the sender takes it away when it is closed
+	wg.Go(func() { (&imageProgress{out: body.out}).follow(ctx, c, name, ended) })
 	return c.Open(cmd.Context(), "PUT", "/api/v1/images/"+url.PathEscape(name), nil, body, header)
 }
 

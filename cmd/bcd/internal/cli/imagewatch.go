@@ -32,7 +32,8 @@ func watchImageCommand() *cobra.Command {
 func watchImage(cmd *cobra.Command, c *client.Client, id string) error {
 	for p := (imageProgress{out: cmd.ErrOrStderr()}); ; {
 		raw, err := c.Do(cmd.Context(), "GET", "/api/v1/images/"+url.PathEscape(id), nil, nil)
-		if err == nil {
+		switch {
+		case err == nil:
 			var i app.Image
 			if err := json.Unmarshal(raw, &i); err != nil {
 				return fmt.Errorf("reading the image: %w", err)
@@ -41,9 +42,9 @@ func watchImage(cmd *cobra.Command, c *client.Client, id string) error {
 				return imported(cmd, &i, raw)
 			}
 			p.show(&i, time.Now())
-		} else if app.CodeOf(err) != app.Unavailable {
+		case app.CodeOf(err) != app.Unavailable:
 			return err
-		} else {
+		default:
 			p.line(Printable(err.Error()) + "; trying again")
 		}
 		if err := pause(cmd.Context()); err != nil {
