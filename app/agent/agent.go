@@ -37,7 +37,7 @@ const (
 	refusalsEvery = 10 * time.Second
 )
 
-// Config of a Service. All fields but Now are required.
+// Config of a Service. A field whose zero value is not explained is required.
 type Config struct {
 	Store   app.AgentStore
 	SiteKey []byte // 32 bytes, secret, stable over restarts
@@ -51,8 +51,12 @@ type Config struct {
 	Identify func(ctx context.Context, machineID string, req agentv1.SessionRequest) error
 	// Advertised is told which drivers a machine's ramdisk carries, as labels; nil: nobody.
 	Advertised func(ctx context.Context, machineID string, labels map[string]string)
-	Log        *slog.Logger
-	Now        func() time.Time // time.Now when nil
+	// Power asks a machine's BMC; nil: nobody can.
+	Power func(ctx context.Context, machineID string) (app.Power, error)
+	// Late is how long an agent may be silent until its machine's power is asked for; 0: as built in.
+	Late time.Duration
+	Log  *slog.Logger
+	Now  func() time.Time // time.Now when nil
 }
 
 // Service holds sessions and deliveries. It is safe for concurrent use.
@@ -85,6 +89,9 @@ type live struct {
 func New(cfg Config) *Service {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Late == 0 {
+		cfg.Late = lateAfter
 	}
 	seed := derive(cfg.SiteKey, "command-signing", "")
 	return &Service{cfg: cfg, sign: ed25519.NewKeyFromSeed(seed), sessions: map[string]*live{}}

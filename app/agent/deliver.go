@@ -17,10 +17,10 @@ import (
 var _ workflow.Agents = (*Service)(nil)
 
 // tableWait is how long Lookup waits for an agent to tell its table after this process restarted: a poll and its back-off.
-const tableWait = (agentv1.PollSeconds + 15) * time.Second
+const tableWait = lateAfter
 
 // Deliver hands a command to the machine's agent and waits for its end. Delivering a key again is harmless: an agent that
-// knows it answers from its table.
+// knows it answers from its table. A machine that is off while its agent is late ends the wait.
 func (s *Service) Deliver(ctx context.Context, c workflow.Command, progress func(workflow.Progress)) (json.RawMessage, error) {
 	ses, err := s.session(ctx, c)
 	if err != nil {
@@ -31,6 +31,9 @@ func (s *Service) Deliver(ctx context.Context, c workflow.Command, progress func
 		return nil, err
 	}
 	defer s.forget(l, c.Key)
+	o := outage{late: s.cfg.Late, since: s.cfg.Now()}
+	ask := time.NewTicker(o.late / asksPerLate)
+	defer ask.Stop()
 	for {
 		s.mu.Lock()
 		a, known := l.attempts[c.Key]
@@ -49,8 +52,12 @@ func (s *Service) Deliver(ctx context.Context, c workflow.Command, progress func
 				return nil, app.Errorf(app.Interrupted, "agent-session-over", "the agent's boot ended while %s was under way", c.Kind).
 					Do("retry to boot the ramdisk again")
 			}
+		case <-ask.C:
+			if s.lostPower(ctx, l, c, &o) {
+				return nil, machineOff(c)
+			}
 		case <-ctx.Done():
-			return nil, s.silence(ctx, l, c)
+			return nil, s.silence(ctx, l, c, &o)
 		}
 	}
 }
@@ -127,9 +134,9 @@ func (s *Service) forget(l *live, key string) {
 }
 
 // silence is the error of a delivery whose context ended: the cause, and how long the agent has been silent.
-func (s *Service) silence(ctx context.Context, l *live, c workflow.Command) error {
+func (s *Service) silence(ctx context.Context, l *live, c workflow.Command, o *outage) error {
 	s.mu.Lock()
-	quiet := s.cfg.Now().Sub(l.seen).Round(time.Second)
+	quiet := o.quiet(l.seen, s.cfg.Now()).Round(time.Second)
 	s.mu.Unlock()
 	if quiet > 60*time.Second {
 		return app.Errorf(app.Timeout, "agent-silent", "the agent has not called for %s while %s was under way", quiet, c.Kind).

@@ -108,6 +108,15 @@ func (s *Site) query(ctx context.Context, m *app.Machine, operation string) (jso
 	return s.registry.For(m, drivers.Options{}).Query(ctx, operation)
 }
 
+// powerOf asks a machine's BMC for its power.
+func (s *Site) powerOf(ctx context.Context, machineID string) (app.Power, error) {
+	m, err := s.db.Machine(ctx, machineID)
+	if err != nil {
+		return app.PowerUnknown, err
+	}
+	return s.registry.For(m, drivers.Options{}).Hardware().Power(ctx)
+}
+
 // rotations makes the verb that changes BMC passwords.
 func (s *Site) rotations() *rotate.Verbs {
 	return rotate.New(s.ports, rotate.Config{

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/better-compute/bcd/app"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
@@ -42,6 +43,36 @@ func TestPowerLostBetweenWriteAndReboot(t *testing.T) {
 				t.Errorf("%+v, %d times configured\n%s", got, c.ran(agentv1.KindConfigure), r.journal(id))
 			}
 		})
+	}
+}
+
+// The power of a machine goes while its agent works. The job ends by what the BMC says, long before the step's own time is
+// over, and a retry boots the ramdisk again.
+func TestPowerLostWhileTheAgentWorks(t *testing.T) {
+	t.Parallel()
+	r, c := ready(t)
+	r.cfg.Late = time.Second
+	r.start("")
+	held, release := c.holding(agentv1.KindWrite)
+	id := r.verb(machineName, api.Deploy, app.DeploySpec{Image: imageName})
+	<-held
+	if err := c.bmc.Reset("ForceOff"); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.await(newsOver); n.State != "failed" {
+		t.Fatalf("the deploy is %s\n%s", n.State, r.story())
+	}
+	e := r.workflow(id).Error
+	if e == nil || e.Reason != "machine-off" || !strings.HasPrefix(e.Message, "the machine is off: it lost power (or was switched off) while ") || e.WayOut == "" {
+		t.Errorf("it failed by %+v\n%s", e, r.journal(id))
+	}
+	release()
+	r.must(http.MethodPost, "/api/v1/workflows/"+id+"/retry", struct{}{}, nil)
+	if n := r.await(newsOver); n.State != "done" {
+		t.Fatalf("the deploy is %s after a retry\n%s", n.State, r.story())
+	}
+	if got := c.seen(); got.Writes != 2 || got.Boots != "Pxe Pxe Hdd" {
+		t.Errorf("%+v\n%s", got, r.journal(id))
 	}
 }
 

@@ -35,6 +35,7 @@ type childConfig struct {
 	Log     string        // file; "" discards
 	Plugins string        // directory; "" none
 	Ramdisk string        // directory; "" none
+	Late    time.Duration // an agent is, after such a silence; 0: the built-in one
 	Silence time.Duration // of an installed system, until its machine is reset; 0: the built-in one
 }
 
@@ -97,7 +98,7 @@ func appliance(config string) error {
 	f.Listen.Console, f.Listen.Agent, f.Listen.Boot = c.Console, c.Agent, c.Boot
 	f.Plugins.Dir, f.Netboot.Ramdisk = c.Plugins, c.Ramdisk
 	out := &teller{w: os.Stdout}
-	s, err := site.New(ctx, site.Config{File: f, Version: "test", Log: log, Silence: c.Silence, Patience: patience,
+	s, err := site.New(ctx, site.Config{File: f, Version: "test", Log: log, Silence: c.Silence, AgentLate: c.Late, Patience: patience,
 		Journal: func(inner workflow.Store) workflow.Store { return killedStore{inner, c.KillAt, out} }})
 	if err != nil {
 		return err

@@ -61,6 +61,8 @@ type Config struct {
 	Builtins map[string]host.Bundled
 	// Silence is how long nothing may be heard of a system that was just installed before its machine is reset; 0: as built in.
 	Silence time.Duration
+	// AgentLate is how long an agent may be silent until its machine's power is asked for; 0: as built in.
+	AgentLate time.Duration
 	// Patience, when not 0, takes the place of each limit of an exchange with a BMC and of those for a plugin to start and to
 	// say that it is well. It is for hosts that stand still now and then.
 	Patience time.Duration
@@ -199,6 +201,7 @@ func (s *Site) wireCore(ctx context.Context) error {
 	s.agents = agent.New(agent.Config{
 		Store: s.db, SiteKey: s.key, URLs: s.urls, AgentPin: s.agentPair.SPKI(), Log: s.log, Advertised: s.advertised, Record: s.emit, Identify: s.identify,
 		Signal: func(machine, name string, data any) { s.engine.Signal(machine, name, data) },
+		Power:  s.powerOf, Late: s.cfg.AgentLate,
 	})
 	var journal workflow.Store = s.db
 	if s.cfg.Journal != nil {
