@@ -123,6 +123,8 @@ func (m *KexecMemory) say(exact bool) string {
 type KexecStore interface {
 	// PutKexecTrial keeps a trial, in place of an earlier word on the same attempt.
 	PutKexecTrial(ctx context.Context, t *KexecTrial) error
+	// ForgetKexecTrial takes back the word on an attempt. None was kept: nothing is amiss.
+	ForgetKexecTrial(ctx context.Context, attempt string) error
 	ListKexecTrials(ctx context.Context, name string) ([]KexecTrial, error) // of a make, newest first
 	ForgetKexecTrials(ctx context.Context, name string) (n int, err error)  // all of a make
 }

@@ -27,6 +27,14 @@ func (db *DB) PutKexecTrial(ctx context.Context, t *app.KexecTrial) error {
 	})
 }
 
+// ForgetKexecTrial drops the word on an attempt, if one is kept.
+func (db *DB) ForgetKexecTrial(ctx context.Context, attempt string) error {
+	return db.write(ctx, func(tx *txn) error {
+		_, err := tx.Exec("DELETE FROM kexec_trials WHERE attempt = ?", attempt)
+		return err
+	})
+}
+
 // ListKexecTrials gives the trials of a make, newest first.
 func (db *DB) ListKexecTrials(ctx context.Context, name string) (all []app.KexecTrial, err error) {
 	err = db.read(ctx, func(tx *txn) error {

@@ -150,8 +150,18 @@ func (v *Verbs) retreat(ctx context.Context, s workflow.StepContext, o app.Kexec
 	return entered{Retreat: reason, Reason: sentence}, nil
 }
 
-// stays takes back a reset that was decided by an appliance which ended before it could begin with it.
+// stays takes back a reset that was decided by an appliance which ended before it could begin with it, and the word that kexec
+// failed: first, for the reset is what tells that there is one.
 func (v *Verbs) stays(ctx context.Context, s workflow.StepContext, pl *plan) error {
+	m, err := v.p.Machine(ctx, s)
+	if err != nil {
+		return err
+	}
+	if pl.Kexec && m.Deployment != nil && m.Deployment.Retreat != "" {
+		if err := v.cfg.Trials.ForgetKexecTrial(ctx, trialOf(s)); err != nil {
+			return err
+		}
+	}
 	return v.deployment(ctx, s, func(d *app.Deployment) {
 		if d.Retreat != "" {
 			d.BootPath, d.Retreat = bootPath(pl), ""
@@ -169,13 +179,18 @@ func (v *Verbs) remember(ctx context.Context, s workflow.StepContext, o app.Kexe
 	if err != nil {
 		return err
 	}
-	t := &app.KexecTrial{Make: app.KexecMake(m), Profile: m.Profile, Image: pl.Image, Machine: m.Name, Outcome: o, Reason: reason, Sentence: sentence, Time: v.p.Now().UTC()}
+	t := &app.KexecTrial{Attempt: trialOf(s), Make: app.KexecMake(m), Profile: m.Profile, Image: pl.Image, Machine: m.Name, Outcome: o, Reason: reason, Sentence: sentence, Time: v.p.Now().UTC()}
+	return v.cfg.Trials.PutKexecTrial(ctx, t)
+}
+
+// trialOf is the attempt at kexec that a workflow's trial is kept under.
+func trialOf(s workflow.StepContext) string {
 	for _, step := range s.Workflow().Steps {
 		if step.ID == stepKexec {
-			t.Attempt = fmt.Sprintf("wf:%s:%s#%d", s.Command().WorkflowID, stepKexec, step.Attempt)
+			return fmt.Sprintf("wf:%s:%s#%d", s.Command().WorkflowID, stepKexec, step.Attempt)
 		}
 	}
-	return v.cfg.Trials.PutKexecTrial(ctx, t)
+	return ""
 }
 
 // forget drops the signs of the boot that was given up: the machine is off now, and what is heard from here on is of the

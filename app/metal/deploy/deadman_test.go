@@ -218,6 +218,14 @@ func (l *lab) PutKexecTrial(_ context.Context, t *app.KexecTrial) error {
 	return nil
 }
 
+// ForgetKexecTrial implements app.KexecStore.
+func (l *lab) ForgetKexecTrial(_ context.Context, attempt string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.trials, attempt)
+	return nil
+}
+
 // ListKexecTrials implements app.KexecStore.
 func (l *lab) ListKexecTrials(context.Context, string) (out []app.KexecTrial, err error) {
 	l.mu.Lock()
@@ -393,23 +401,43 @@ func TestAMachineIsNotResetAfterALongOutage(t *testing.T) {
 }
 
 // An appliance may end after it decided on a reset and before that is the step's result. A system that is heard then stays, and
-// nothing says that it was reset.
+// nothing says that it was reset, nor that kexec failed: it is remembered as good once the system called, and else not at all.
 func TestAResetThatDidNotBegin(t *testing.T) {
-	for _, kexec := range []bool{true, false} {
+	for _, c := range []struct {
+		kexec, calls bool
+		trial        app.KexecOutcome
+	}{
+		{true, true, app.KexecWorked},
+		{true, false, ""},
+		{false, true, ""},
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLab(t, []shown{{time.Minute, "alive"}, {2 * time.Minute, "home"}})
+			shows := []shown{{time.Minute, "alive"}}
+			if c.calls {
+				shows = append(shows, shown{2 * time.Minute, "home"})
+			}
+			l := newLab(t, shows)
 			defer l.end()
+			w := l.begin(plan{Kexec: c.kexec})
+			synctest.Wait()
 			if _, err := l.UpdateMachine(t.Context(), machine, func(m *app.Machine) error {
 				m.Deployment.BootPath, m.Deployment.Retreat = "firmware", "nothing was heard of the system"
 				return nil
 			}); err != nil {
 				t.Fatal(err)
 			}
-			w := l.deploy(plan{Kexec: kexec})
+			if c.kexec {
+				l.trials["wf:"+w.ID+":kexec#0"] = app.KexecTrial{Outcome: app.KexecSilent}
+			}
+			w, err := l.engine.Wait(t.Context(), w.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
 			m := l.machine()
-			if want := bootPath(&plan{Kexec: kexec}); w.State != workflow.Done || len(l.boots) != 1 || m.Deployment.Retreat != "" || m.Deployment.BootPath != want || m.KexecOK != kexec {
+			if want := bootPath(&plan{Kexec: c.kexec}); w.State != workflow.Done || len(l.boots) != 1 || m.Deployment.Retreat != "" || m.Deployment.BootPath != want || m.KexecOK != (c.kexec && c.calls) {
 				t.Errorf("%s, booted %v, entered by %s, reset because %q, kexec proven: %t", w.State, l.boots, m.Deployment.BootPath, m.Deployment.Retreat, m.KexecOK)
 			}
+			l.remembered(c.trial, "")
 		})
 	}
 }
