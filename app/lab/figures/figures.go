@@ -53,7 +53,7 @@ type group struct {
 var groups = []group{
 	{[]string{"ramdisk_bytes", "binary_bytes"}, (*session).sizes},
 	{[]string{"deploy_ratio_sparse"}, (*session).sparse},
-	{[]string{"deploy_ratio_dense"}, (*session).dense},
+	{[]string{"deploy_ratio_dense", "deploy_ratio_dense_http"}, (*session).dense},
 	{[]string{"deploy_ratio_qemu_img"}, (*session).qemuImg},
 	{[]string{"redeploy_sent_ratio", "sent_over_used"}, (*session).redeploy},
 	{[]string{"plugin_start_ms", "plugin_invoke_added_ms", "plugin_calls_per_second", "plugin_rss_bytes"}, (*session).plugins},

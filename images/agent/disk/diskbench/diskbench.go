@@ -2,19 +2,22 @@
 //
 //	zstd -dc IMAGE.zst | dd of=TARGET bs=4M iflag=fullblock oflag=direct conv=fsync
 //
-// Both write the same bytes to the same loop device, filled with 0xA5 before each run. The agent fetches its chunks from
-// an HTTP server in the same process, checks and decompresses them, and its time ends when the disk has been flushed; dd
-// reads a local file, checks nothing and ends with fsync. The read-back is measured apart: dd has none.
+// or, with the image coming over the network as it would, with curl before that pipe. Both write the same bytes to the same
+// loop device, filled with 0xA5 before each run. The agent fetches its chunks from an HTTP server in the same process, checks
+// and decompresses them, and its time ends when the disk has been flushed; dd checks nothing and ends with fsync. The
+// read-back is measured apart: dd has none.
 //
-// It needs root and Debian's zstd, mount (losetup) and coreutils.
+// It needs root and Debian's zstd, curl, mount (losetup) and coreutils.
 package diskbench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -37,8 +40,17 @@ type Result struct {
 	Wire       int64        // bytes fetched in one run
 }
 
+// Source is where the peer has its compressed image from.
+type Source int
+
+// The sources.
+const (
+	LocalFile Source = iota // a file in the page cache: no network, unlike the agent
+	HTTP                    // the agent's own HTTP server, by curl
+)
+
 // Measure compares runs pairs of writes of the raw image at path. dir needs room for twice the image.
-func Measure(ctx context.Context, image, dir string, runs int) (r Result, err error) {
+func Measure(ctx context.Context, image, dir string, runs int, from Source) (r Result, err error) {
 	dir, err = os.MkdirTemp(dir, "diskbench-")
 	if err != nil {
 		return r, err
@@ -52,7 +64,7 @@ func Measure(ctx context.Context, image, dir string, runs int) (r Result, err er
 	if err := b.compress(ctx, image); err != nil {
 		return r, err
 	}
-	return b.compare(ctx, runs, b.dd)
+	return b.compare(ctx, runs, func(ctx context.Context) (float64, float64, error) { return b.dd(ctx, from) })
 }
 
 // compare takes turns of agent and peer, which gives the seconds to its flush and processor seconds.
@@ -111,38 +123,56 @@ func (b *bench) timed(ctx context.Context) (write, verify, cpu float64, err erro
 }
 
 // dd gives the seconds to the end of the flush, and processor seconds.
-func (b *bench) dd(ctx context.Context) (seconds, cpu float64, err error) {
+func (b *bench) dd(ctx context.Context, from Source) (seconds, cpu float64, err error) {
 	if err := b.dirty(); err != nil {
 		return 0, 0, err
 	}
-	begin := time.Now()
-	zstd := exec.CommandContext(ctx, "zstd", "-q", "-dc", b.zst)
 	dd := exec.CommandContext(ctx, "dd", "of="+b.loop, "bs=4M", "iflag=fullblock", "oflag=direct", "conv=fsync", "status=none")
-	pr, pw, err := os.Pipe()
-	if err != nil {
-		return 0, 0, err
+	if from == LocalFile {
+		return pipeline(exec.CommandContext(ctx, "zstd", "-q", "-dc", b.zst), dd)
 	}
-	zstd.Stdout, dd.Stdin = pw, pr
-	var text strings.Builder
-	zstd.Stderr, dd.Stderr = &text, &text
-	if err := zstd.Start(); err != nil {
-		return 0, 0, err
+	curl := exec.CommandContext(ctx, "curl", "--silent", "--show-error", "--fail", b.url+"/"+filepath.Base(b.zst))
+	return pipeline(curl, exec.CommandContext(ctx, "zstd", "-q", "-dc"), dd)
+}
+
+// pipeline runs commands with each one's output in the next, and gives the seconds they took and processor seconds.
+func pipeline(cmds ...*exec.Cmd) (seconds, cpu float64, err error) {
+	var ends []*os.File
+	defer func() {
+		for _, f := range ends {
+			f.Close()
+		}
+	}()
+	for i := range cmds[1:] {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return 0, 0, err
+		}
+		ends = append(ends, r, w)
+		cmds[i].Stdout, cmds[i+1].Stdin = w, r
 	}
-	if err := dd.Start(); err != nil {
-		return 0, 0, err
+	begin := time.Now()
+	for i, c := range cmds {
+		c.Stderr = new(strings.Builder)
+		if err := c.Start(); err != nil {
+			for _, started := range cmds[:i] {
+				_ = started.Process.Kill()
+				_ = started.Wait()
+			}
+			return 0, 0, err
+		}
 	}
-	pw.Close()
-	pr.Close()
-	if err := zstd.Wait(); err != nil {
-		return 0, 0, fmt.Errorf("zstd: %w: %s", err, &text)
+	for _, f := range ends {
+		f.Close()
 	}
-	if err := dd.Wait(); err != nil {
-		return 0, 0, fmt.Errorf("dd: %w: %s", err, &text)
+	var errs []error
+	for _, c := range cmds {
+		if err := c.Wait(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w: %s", c.Args[0], err, c.Stderr))
+		}
+		cpu += (c.ProcessState.UserTime() + c.ProcessState.SystemTime()).Seconds()
 	}
-	for _, p := range []*os.ProcessState{zstd.ProcessState, dd.ProcessState} {
-		cpu += (p.UserTime() + p.SystemTime()).Seconds()
-	}
-	return time.Since(begin).Seconds(), cpu, nil
+	return time.Since(begin).Seconds(), cpu, errors.Join(errs...)
 }
 
 // Dense writes a raw image of n bytes without a zero block, about half of it compressible, for Measure.
