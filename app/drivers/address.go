@@ -101,10 +101,11 @@ func hostOf(address string) string {
 	return host
 }
 
-// laneOf names the queue of a BMC: its host and port, however they were written.
+// laneOf names the queue of a BMC: its host and port, however they were written. The usual ports of Redfish and IPMI are one:
+// both lead to the same controller.
 func laneOf(address string) string {
 	host, port := splitAddress(address)
-	if port == "" || port == "443" {
+	if port == "" || port == "443" || port == "623" {
 		return host
 	}
 	return net.JoinHostPort(host, port)

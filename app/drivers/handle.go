@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/plugins/driver"
@@ -68,7 +69,7 @@ func (h *Handle) bindTo(ctx context.Context, kind string, b app.Binding) (*bound
 		out.lane = laneOf(addr)
 	}
 	var err error
-	if h.reachesBMC(b) {
+	if h.reachesBMC(kind, b) {
 		out.secrets, err = h.r.bmcSecrets(ctx, e.driver, b.Config, h.m.BMC.CredentialRef)
 	} else {
 		out.secrets, err = h.r.declared(ctx, e.driver, b.Config)
@@ -90,10 +91,18 @@ func (h *Handle) binding(kind string) (app.Binding, error) {
 	return b, nil
 }
 
-// reachesBMC reports whether a binding goes to the machine's enrolled BMC through its driver: those calls, and no others,
-// are given its credential.
-func (h *Handle) reachesBMC(b app.Binding) bool {
-	return h.m.BMC != nil && b.Driver == h.m.BMC.Driver && laneOf(addressOf(b.Config)) == laneOf(h.m.BMC.Address)
+// reachesBMC reports whether a binding goes to the machine's enrolled BMC: those calls, and no others, are given its
+// credential. A job of the BMC may have another driver than the BMC itself, such as power by IPMI; then the host alone counts,
+// because each protocol has a port of its own.
+func (h *Handle) reachesBMC(kind string, b app.Binding) bool {
+	switch address := addressOf(b.Config); {
+	case h.m.BMC == nil:
+		return false
+	case b.Driver == h.m.BMC.Driver:
+		return laneOf(address) == laneOf(h.m.BMC.Address)
+	default:
+		return slices.Contains(bmcKinds, kind) && hostOf(address) == hostOf(h.m.BMC.Address)
+	}
 }
 
 // invoke runs a call in the lane of its BMC.

@@ -81,6 +81,48 @@ func TestOtherDriversGetDeclaredSecretsOnly(t *testing.T) {
 	wantError(t, err, app.InvalidConfig, "secret-unavailable", "")
 }
 
+// A machine whose BMC is driven by Redfish, and whose power by another driver on the same BMC, as IPMI is.
+func TestAnotherDriverOfTheSameBMCGetsItsCredential(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind, address, want string
+	}{
+		"the same host":        {"power", "192.0.2.10", "pw"},
+		"another port of it":   {"power", "https://192.0.2.10:623", "pw"},
+		"another host":         {"power", "192.0.2.11", ""},
+		"a host that looks so": {"power", "192.0.2.10.attacker.example", ""},
+		"no job of a BMC":      {"acme-cooling", "192.0.2.10", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fakeBMC{}
+			got := "never called"
+			f.log = func(c *driver.Context) { got, _ = c.Secret("password") }
+			r := newRegistry(t, f)
+			cooling := &cooler{seen: f.log}
+			d := mustDefine(t, driver.Definition{ID: "acme-cooler", Version: "1.0.0", RunsOn: "site", Config: []byte(bmcSchema), Foreign: true,
+				Implements: map[string]driver.Factory{"acme-cooling": func(json.RawMessage) (any, error) { return cooling, nil }}})
+			if err := r.Register(d, "plugin"); err != nil {
+				t.Fatal(err)
+			}
+			id := map[string]string{"power": "acme", "acme-cooling": "acme-cooler"}[c.kind]
+			m := enrolled(t, r, Input{BMC: bmc(), Overrides: map[string]app.Binding{c.kind: {Driver: id, Config: json.RawMessage(`{"address":"` + c.address + `"}`)}}})
+			var err error
+			if c.kind == "power" {
+				_, err = r.For(m, Options{}).Power().Get(t.Context())
+			} else {
+				_, err = run(t, r, m, app.ProfileStep{Step: "acme-cooling.setFanCurve"})
+			}
+			if err != nil || got != c.want {
+				t.Errorf("password %q, want %q: %v", got, c.want, err)
+			}
+		})
+	}
+	for _, address := range []string{"192.0.2.10", "https://192.0.2.10:443", "192.0.2.10:623"} {
+		if laneOf(address) != "192.0.2.10" {
+			t.Errorf("%s has the lane %s: one BMC has one", address, laneOf(address))
+		}
+	}
+}
+
 func TestErrorsKeepTheDriversCode(t *testing.T) {
 	r := newRegistry(t, &fakeBMC{})
 	h := r.For(enrolled(t, r, Input{BMC: bmc()}), Options{})

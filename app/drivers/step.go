@@ -40,6 +40,9 @@ func (r *Registry) PlanStep(m *app.Machine, s app.ProfileStep) (StepCall, error)
 	if c.On != driver.RunsOnSite && c.On != driver.RunsOnRamdisk {
 		return c, app.Errorf(app.Unsupported, "role-unsupported", "%s cannot run on %q", s.Step, c.On).At(s.Step).Do("use site or ramdisk")
 	}
+	if err := stepForm(c, s.Step); err != nil {
+		return c, err
+	}
 	b, err := stepBinding(m, c)
 	if err != nil {
 		return c, err
@@ -59,6 +62,20 @@ func (r *Registry) PlanStep(m *app.Machine, s app.ProfileStep) (StepCall, error)
 	}
 	_, err = positional(c)
 	return c, err
+}
+
+// stepForm refuses operations that are no steps: a password would stand in the profile and in every workflow made of it, and
+// nobody would read a byte stream.
+func stepForm(c StepCall, step string) error {
+	if slices.Contains(allowed[CommandRotate], step) {
+		return app.Errorf(app.Unsupported, "step-unsupported", "%s is no step: its password must not stand in a hardware profile", step).At(step).
+			Do("rotate the credential by itself: bcd machine rotate-credential")
+	}
+	kind, _ := driver.LookupKind(c.Concern)
+	if op, _ := kind.Operation(c.Operation); op.Stream {
+		return app.Errorf(app.Unsupported, "step-unsupported", "%s is no step: it opens a byte stream", step).At(step).Do("leave it out")
+	}
+	return nil
 }
 
 // stepBinding is the machine's binding of a step's concern; an empty one when it has none. On the site, inspection is the

@@ -137,6 +137,26 @@ func TestStepsThatCannotRunAreRefusedUpFront(t *testing.T) {
 	wantError(t, plan("acme-cooling.setFanCurve", "", ""), app.Unsupported, "driver-not-found", "")
 }
 
+// A rotation as a step would keep a password in the profile, and the site's own secret would be wrong ever after.
+func TestOperationsThatAreNoSteps(t *testing.T) {
+	r := newRegistry(t, &fakeBMC{})
+	if err := r.Register(define(t, "serial", "1.0.0", &fakeBMC{}, "console"), ""); err != nil {
+		t.Fatal(err)
+	}
+	m := enrolled(t, r, Input{BMC: bmc()})
+	for _, s := range []app.ProfileStep{
+		{Step: "management.rotateCredential", With: json.RawMessage(`{"newPassword":"Pl4nted"}`)}, {Step: "console.open"}, {Step: "runtime.console", With: json.RawMessage(`"vm-1"`)},
+	} {
+		_, err := r.PlanStep(m, s)
+		wantError(t, err, app.Unsupported, "step-unsupported", s.Step)
+		_, err = r.CheckProfile(&app.Profile{Name: "p", Steps: app.ProfileSteps{BeforeWrite: []app.ProfileStep{s}}})
+		wantError(t, err, app.Unsupported, "step-unsupported", "steps.beforeWrite.0")
+		if strings.Contains(err.Error(), "Pl4nted") {
+			t.Errorf("the error holds the password: %v", err)
+		}
+	}
+}
+
 func TestFailuresOfStepsKeepTheirCodes(t *testing.T) {
 	r, c := newRegistry(t, &fakeBMC{}), &cooler{}
 	plug(t, r, "acme-bmc", "site", c)
