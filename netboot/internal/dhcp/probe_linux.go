@@ -9,7 +9,19 @@ import (
 	"time"
 
 	"github.com/mdlayher/packet"
+
+	"github.com/better-compute/bcd/netboot/internal/socket"
 )
+
+// wire is a socket that questions leave by.
+type wire interface {
+	socket.Conn
+	WriteTo(b []byte, to net.Addr) (int, error)
+	Close() error
+}
+
+// everyone is the Ethernet broadcast address.
+var everyone = &packet.Addr{HardwareAddr: net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}
 
 // probeTime is how long an ARP probe waits: firmware asks again after a second at the earliest, and a host on the same
 // wire answers in a few milliseconds.
@@ -24,24 +36,26 @@ func Probe(ctx context.Context, ifi *net.Interface, a netip.Addr) bool {
 	if err != nil {
 		return false
 	}
+	return probe(ctx, c, ifi.HardwareAddr, a, time.Now)
+}
+
+// probe asks on an Ethernet socket, which it closes.
+func probe(ctx context.Context, c wire, mac net.HardwareAddr, a netip.Addr, now func() time.Time) bool {
+	return asked(ctx, c, arpProbe(mac, a), everyone, func() time.Time { return now().Add(probeTime) }, func(b []byte) bool { return arpSender(b) == a })
+}
+
+// asked sends a question and reports whether an answer came until a time that is read once the question is on its way. It
+// closes the socket, and so does the end of ctx.
+func asked(ctx context.Context, c wire, question []byte, to net.Addr, until func() time.Time, answers func(b []byte) bool) bool {
 	defer func() { _ = c.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	_ = c.SetReadDeadline(time.Now().Add(probeTime))
-	all := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	if _, err := c.WriteTo(arpProbe(ifi.HardwareAddr, a), &packet.Addr{HardwareAddr: all}); err != nil {
+	if _, err := c.WriteTo(question, to); err != nil {
 		return false
 	}
-	buf := make([]byte, 128)
-	for {
-		n, _, err := c.ReadFrom(buf)
-		if err != nil {
-			return false
-		}
-		if arpSender(buf[:n]) == a {
-			return true
-		}
-	}
+	found := false
+	err := socket.Collect(c, until(), make([]byte, 128), func(b []byte) bool { found = answers(b); return found })
+	return err == nil && found
 }
 
 // arpProbe is an Ethernet broadcast that asks who has a, with no sender address so that no cache is touched.
@@ -78,24 +92,27 @@ func Ping(ctx context.Context, a netip.Addr) bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = c.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
-	_ = c.SetReadDeadline(time.Now().Add(pingTime))
-	id := rand.Uint32()
-	if _, err := c.WriteTo(echo(id), &net.IPAddr{IP: a.AsSlice()}); err != nil {
-		return false
+	return ping(ctx, c.(*net.IPConn), a, rand.Uint32(), time.Now)
+}
+
+// ping asks on a raw ICMP socket, which it closes.
+func ping(ctx context.Context, c wire, a netip.Addr, id uint32, now func() time.Time) bool {
+	return asked(ctx, c, echo(id), &net.IPAddr{IP: a.AsSlice()}, func() time.Time { return now().Add(pingTime) }, func(b []byte) bool {
+		from, payload, ok := ipPayload(b)
+		return ok && from == a && echoes(payload, id)
+	})
+}
+
+// ipPayload takes an IPv4 packet apart.
+func ipPayload(b []byte) (from netip.Addr, payload []byte, ok bool) {
+	if len(b) < ipv4Header || b[0]>>4 != 4 {
+		return from, nil, false
 	}
-	buf := make([]byte, 128)
-	for {
-		n, from, err := c.ReadFrom(buf)
-		if err != nil {
-			return false
-		}
-		if ip, ok := from.(*net.IPAddr); ok && addrOf(ip.IP) == a && echoes(buf[:n], id) {
-			return true
-		}
+	head := int(b[0]&15) * 4
+	if head < ipv4Header || head > len(b) {
+		return from, nil, false
 	}
+	return addrOf(b[12:16]), b[head:], true
 }
 
 // echo is an ICMP echo request whose identifier and sequence number are id.

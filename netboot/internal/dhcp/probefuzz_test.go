@@ -22,6 +22,9 @@ func FuzzProbeAnswers(f *testing.F) {
 		if a := arpSender(b); a.IsValid() && (len(b) < 42 || binary.BigEndian.Uint16(b[12:]) != etherARP || a != netip.AddrFrom4([4]byte(b[28:32]))) {
 			t.Fatalf("%x names %v", b, a)
 		}
+		if from, payload, ok := ipPayload(b); ok && (!from.Is4() || len(payload) > len(b)-ipv4Header) {
+			t.Fatalf("%x is from %v and carries %x", b, from, payload)
+		}
 		if echoes(b, id) && (len(b) < 8 || binary.BigEndian.Uint32(b[4:]) != id) {
 			t.Fatalf("%x is taken for our echo %x", b, id)
 		}

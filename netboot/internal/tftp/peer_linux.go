@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/better-compute/bcd/netboot/internal/socket"
 )
 
 // socketPeer is a client with a socket of its own, connected to it.
@@ -56,12 +58,29 @@ func (p *socketPeer) receive(b []byte, until time.Time) ([]byte, error) {
 	p.into, p.n, p.err = b, 0, nil
 	err := p.raw.Read(p.steps)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		p.armed = time.Time{}
+		return p.late(b)
 	}
 	if err == nil {
 		err = p.err
 	}
 	return b[:p.n], err
+}
+
+// late looks once more after the deadline, without waiting: a process that stood still finds it past though the answer is
+// there. What was not sent yet is sent, as the client is about to be counted as one that did not answer it.
+func (p *socketPeer) late(b []byte) ([]byte, error) {
+	p.armed = time.Time{}
+	if last := p.last; last != nil {
+		p.last = nil
+		if _, err := p.conn.Write(last); err != nil {
+			return nil, err
+		}
+	}
+	n, err := socket.Pending(p.raw, b)
+	if errors.Is(err, unix.EAGAIN) {
+		err = os.ErrDeadlineExceeded
+	}
+	return b[:n], err
 }
 
 // step sends what is to be sent, then reads. It reports false to wait until the socket can be read.

@@ -67,6 +67,7 @@ type Server struct {
 	cfg   Config
 	slots chan struct{}
 	gate  gate
+	tries int // retries, more in tests that may be held up
 
 	mu        sync.Mutex // protects what follows
 	corrected map[string]bool
@@ -85,7 +86,7 @@ func New(cfg Config) *Server {
 	if cfg.Block == nil {
 		cfg.Block = func(netip.Addr) int { return 0 }
 	}
-	return &Server{cfg: cfg, slots: make(chan struct{}, maxTransfers), gate: gate{from: map[netip.Addr]int{}}, corrected: map[string]bool{}}
+	return &Server{cfg: cfg, slots: make(chan struct{}, maxTransfers), gate: gate{from: map[netip.Addr]int{}}, tries: retries, corrected: map[string]bool{}}
 }
 
 // listener is one port that is served.
@@ -269,7 +270,7 @@ func (s *Server) send(ctx context.Context, t *Transfer, req readRequest, p peer)
 	}
 	defer func() { _ = f.Close() }()
 	t.Size = size
-	out := &sender{peer: p, in: bufio.NewReaderSize(f, readAhead), req: req}
+	out := &sender{peer: p, in: bufio.NewReaderSize(f, readAhead), req: req, tries: s.tries}
 	err = out.run(req.oack(size))
 	t.Bytes, t.Retries = out.bytes, out.retries
 	var gone *clientError

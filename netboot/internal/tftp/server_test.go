@@ -34,6 +34,7 @@ func start(t *testing.T, change ...func(*Config)) (net.Addr, chan Transfer) {
 		c(&cfg)
 	}
 	s := New(cfg)
+	s.tries = 1000 // a test that is held up is no client that has gone
 	conn, err := socket.UDP("", netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +77,20 @@ func (c *client) recv(wait time.Duration) []byte {
 		return nil
 	}
 	c.peer = peer
+	return buf[:n]
+}
+
+// pending gives a datagram that is here already, or nil.
+func (c *client) pending() []byte {
+	raw, err := c.conn.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	buf := make([]byte, 2000)
+	n, err := socket.Pending(raw, buf)
+	if err != nil || n < 4 {
+		return nil
+	}
 	return buf[:n]
 }
 
