@@ -1,6 +1,7 @@
 package site_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -37,6 +38,8 @@ type childConfig struct {
 	Ramdisk string        // directory; "" none
 	Late    time.Duration // an agent is, after such a silence; 0: the built-in one
 	Silence time.Duration // of an installed system, until its machine is reset; 0: the built-in one
+
+	Patience time.Duration // of the appliance with BMCs and plugins; 0: the tests'
 }
 
 // news is one line on an appliance's standard output.
@@ -98,7 +101,7 @@ func appliance(config string) error {
 	f.Listen.Console, f.Listen.Agent, f.Listen.Boot = c.Console, c.Agent, c.Boot
 	f.Plugins.Dir, f.Netboot.Ramdisk = c.Plugins, c.Ramdisk
 	out := &teller{w: os.Stdout}
-	s, err := site.New(ctx, site.Config{File: f, Version: "test", Log: log, Silence: c.Silence, AgentLate: c.Late, Patience: patience,
+	s, err := site.New(ctx, site.Config{File: f, Version: "test", Log: log, Silence: c.Silence, AgentLate: c.Late, Patience: cmp.Or(c.Patience, patience),
 		Journal: func(inner workflow.Store) workflow.Store { return killedStore{inner, c.KillAt, out} }})
 	if err != nil {
 		return err

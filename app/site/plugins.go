@@ -7,12 +7,10 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/better-compute/bcd/app"
-	"github.com/better-compute/bcd/app/drivers"
 	"github.com/better-compute/bcd/app/health"
 	"github.com/better-compute/bcd/plugins/host"
 	"github.com/better-compute/bcd/plugins/sandbox"
@@ -113,30 +111,29 @@ func TakeUpPlugins(ctx context.Context, dataDir, plugin string) (string, error) 
 	return out.Said, nil
 }
 
-// awaitDrivers waits, before a workflow is taken up, until each driver its machine is bound to has answered or failed: the
-// plugins start beside the rest, and a driver that is a second late is not one that is missing.
+// awaitDrivers waits, before a workflow is taken up, until each driver its machine may call has answered or failed, whatever
+// other plugins do: the plugins start beside the rest, and a driver that is a second late is not one that is missing.
 func (s *Site) awaitDrivers(ctx context.Context, machineID string) {
 	m, err := s.db.Machine(ctx, machineID)
 	if err != nil {
 		return // the step finds out, and says so
 	}
-	all, err := s.registry.List("")
-	if err != nil {
-		return
-	}
-	up := func(id string) bool {
-		return slices.ContainsFunc(all, func(e drivers.Entry) bool { return e.ID == id && e.Active && e.Up })
-	}
-	waits := m.BMC != nil && !up(m.BMC.Driver)
-	for _, b := range m.Drivers {
-		waits = waits || !up(b.Driver)
-	}
-	if !waits {
-		return
-	}
-	select {
-	case <-s.plugins.Settled():
-	case <-ctx.Done():
+	needs, told := s.registry.Needs(ctx, m), false
+	for {
+		starting, changed := s.plugins.Starting(ctx)
+		needed := s.registry.Awaits(needs, starting)
+		if needed == "" {
+			return
+		}
+		if !told {
+			s.log.Info("a workflow waits for a driver of its machine", "machine", m.Name, "driver", needed, "plugins", starting)
+			told = true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

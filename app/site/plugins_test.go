@@ -2,6 +2,7 @@ package site_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -23,7 +24,7 @@ import (
 	"github.com/better-compute/bcd/web/api"
 )
 
-// player makes this test binary what a site with plugins runs of it: the sandbox's shim, or the plugin acme. It reports
+// player makes this test binary what a site with plugins runs of it: the sandbox's shim, or a plugin. It reports
 // whether it was one.
 func player() bool {
 	switch {
@@ -34,48 +35,57 @@ func player() bool {
 		if err := driver.RegisterKind(driver.Kind{Name: kindCooling, Operations: []driver.Operation{{Name: "setFanCurve", Params: []string{"curve"}}}}); err != nil {
 			panic(err)
 		}
-		bcx.Main(bcx.Options{PluginVersion: "1"}, acme())
+		bcx.Main(bcx.Options{PluginVersion: "1"}, variableBMC(strings.TrimSuffix(ownName(), "-bmc")))
 	}
 	return false
 }
 
-// holdName is a file in the plugins directory: while it is there, the plugin acme does not introduce itself.
-const holdName = "hold"
+// heldBy is, with a plugin's name before it, a file in the plugins directory: while it is there, that plugin does not introduce
+// itself.
+const heldBy = ".held"
 
-// held waits, in the plugin, until it is let go. A stat is all that a confined plugin can see of its directory.
-func held() {
+// executable is the file that this process runs, as the plugins directory has it.
+func executable() string {
 	self, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
+	return self
+}
+
+// ownName is the name of the plugin that this process is.
+func ownName() string { return filepath.Base(executable()) }
+
+// held waits, in the plugin, until it is let go. A stat is all that a confined plugin can see of its directory.
+func held() {
 	for {
-		if _, err := os.Stat(filepath.Join(filepath.Dir(self), holdName)); err != nil {
+		if _, err := os.Stat(executable() + heldBy); err != nil {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// hold keeps the plugin from introducing itself, and letGo ends that.
+// hold keeps the plugin acme-bmc from introducing itself, and letGo ends that.
 func (r *rig) hold() {
 	r.t.Helper()
-	if err := os.WriteFile(filepath.Join(r.cfg.Plugins, holdName), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(r.cfg.Plugins, "acme-bmc"+heldBy), nil, 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
 func (r *rig) letGo() {
 	r.t.Helper()
-	if err := os.Remove(filepath.Join(r.cfg.Plugins, holdName)); err != nil {
+	if err := os.Remove(filepath.Join(r.cfg.Plugins, "acme-bmc"+heldBy)); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// acme drives a BMC that is a variable of the plugin.
-func acme() driver.Definition {
+// variableBMC drives a BMC that is a variable of the plugin.
+func variableBMC(id string) driver.Definition {
 	bmc := &variable{}
 	return driver.Definition{
-		ID: "acme", Version: "1.0.0", RunsOn: driver.RunsOnSite,
+		ID: id, Version: "1.0.0", RunsOn: driver.RunsOnSite,
 		Config: []byte(`{"type":"object","required":["address"],"properties":{"address":{"type":"string"}}}`),
 		Implements: map[string]driver.Factory{"power": func(json.RawMessage) (any, error) { return bmc, nil },
 			kindCooling: func(json.RawMessage) (any, error) { return fans{}, nil }},
@@ -107,8 +117,9 @@ func (v *variable) SetPower(c *driver.Context, a driver.PowerAction) error {
 	return nil
 }
 
-// withPlugin gives a rig whose appliance has an administrator, and the plugin acme in a directory. Nothing runs.
-func withPlugin(t *testing.T) *rig {
+// withPlugin gives a rig whose appliance has an administrator, and the plugin acme-bmc, and others, in a directory. Nothing
+// runs.
+func withPlugin(t *testing.T, others ...string) *rig {
 	t.Helper()
 	r := newRig(t, shortDir(t))
 	r.start("")
@@ -126,8 +137,10 @@ func withPlugin(t *testing.T) *rig {
 	if err := os.Chmod(r.cfg.Plugins, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := host.Add(t.Context(), r.cfg.Plugins, "acme-bmc", os.Args[0]); err != nil {
-		t.Fatal(err)
+	for _, name := range append(others, "acme-bmc") {
+		if _, err := host.Add(t.Context(), r.cfg.Plugins, name, os.Args[0]); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return r
 }
@@ -269,10 +282,13 @@ func (r *rig) picksTheDriver() {
 }
 
 // enrollsNode9 enrolls a machine that is driven by the plugin.
-func (r *rig) enrollsNode9() {
+func (r *rig) enrollsNode9() { r.t.Helper(); r.enrolls(9, "acme") }
+
+// enrolls enrolls the machine of a digit, with a BMC that a driver drives.
+func (r *rig) enrolls(n int, by string) {
 	r.t.Helper()
-	in := api.EnrollInput{Name: "node9", MACs: []app.MAC{"00:00:5e:00:53:99"}, BMC: &api.BMCInput{Driver: "acme", Address: "192.0.2.99",
-		Credentials: &api.Credentials{Username: "admin", Password: bmcPassword}}}
+	in := api.EnrollInput{Name: fmt.Sprintf("node%d", n), MACs: []app.MAC{app.MAC(fmt.Sprintf("00:00:5e:00:53:9%d", n))}, BMC: &api.BMCInput{Driver: by,
+		Address: fmt.Sprintf("192.0.2.9%d", n), Credentials: &api.Credentials{Username: "admin", Password: bmcPassword}}}
 	r.must(http.MethodPost, "/api/v1/machines", in, nil)
 }
 
@@ -300,6 +316,45 @@ func TestWorkflowWaitsForItsMachinesPlugin(t *testing.T) {
 	}
 	if m := r.machine("node9"); m.Power != app.PowerOn {
 		t.Errorf("the machine is %s", m.Power)
+	}
+}
+
+// A plugin that hangs holds up its own machine alone: another's workflow goes on at once. When the hung one was given all the
+// time that a start may take, its machine's workflow ends and says what is wrong.
+func TestAHungPluginHoldsUpItsOwnMachineAlone(t *testing.T) {
+	t.Parallel()
+	r := withPlugin(t, "other-bmc")
+	r.start("before intent on")
+	r.eventually("both plugins run", func() bool {
+		var l api.List[api.Plugin]
+		r.must(http.MethodGet, "/api/v1/plugins", nil, &l)
+		return len(l.Items) == 2 && running(l.Items[0]) && running(l.Items[1])
+	})
+	r.enrollsNode9()
+	r.enrolls(8, "other")
+	hung := r.verb("node9", api.Power, api.PowerOptions{Action: "on"})
+	r.await(newsAt)
+	free := r.verb("node8", api.Power, api.PowerOptions{Action: "on"})
+	r.await(newsAt)
+	r.kill()
+
+	r.hold()
+	r.start("")
+	r.await(newsOver)
+	if w := r.workflow(free); w.State != "done" || r.machine("node8").Power != app.PowerOn {
+		t.Errorf("the workflow of the other plugin's machine is %s: %v\n%s", w.State, w.Error, r.journal(free))
+	}
+	if w := r.workflow(hung); !w.State.Active() || strings.Contains(r.journal(hung), "intent on") {
+		t.Errorf("the workflow of the hung plugin's machine is %s: %v\n%s", w.State, w.Error, r.journal(hung))
+	}
+	r.kill()
+
+	r.cfg.Patience = 2 * time.Second
+	r.start("")
+	r.await(newsOver)
+	w := r.workflow(hung)
+	if w.State != "failed" || w.Error == nil || !strings.Contains(w.Error.Message, "the driver acme is unavailable: the plugin did not introduce itself in time") || w.Error.WayOut == "" {
+		t.Errorf("the workflow of the hung plugin's machine is %s: %v\n%s", w.State, w.Error, r.journal(hung))
 	}
 }
 

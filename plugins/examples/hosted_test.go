@@ -76,8 +76,11 @@ func confined(file string) bcxtest.Starter {
 		go func() { defer close(over); _ = h.Run(ctx) }()
 		end := func() { stop(); <-over }
 		t.Cleanup(end)
-		<-h.Settled()
-		s := h.List()[0]
+		h.Starting(t.Context()) // until it knows the plugin
+		s, err := h.Await(t.Context(), "cooling")
+		if err != nil {
+			t.Fatal(err)
+		}
 		if s.State != host.Running {
 			t.Fatalf("the plugin stands at %+v", s)
 		}

@@ -85,17 +85,18 @@ func (c *Config) defaults() error {
 
 // Host runs plugins. Its methods are safe for concurrent use.
 type Host struct {
-	cfg     Config
-	log     *slog.Logger
-	clock   Clock
-	settled chan struct{}
-	memory  *memory
+	cfg    Config
+	log    *slog.Logger
+	clock  Clock
+	loaded chan struct{} // closed once the pins were read for the first time
+	memory *memory
 
 	reload sync.Mutex // one change of the set of plugins at a time
 
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before and after
 	plugins map[string]*plugin
+	changed chan struct{}     // closed and made anew when a plugin has answered or failed its first start
 	issues  []Issue           // of the pins
 	pins    map[string]source // as they were read last
 	self    string            // SHA-256 of this program; "" while it is not known
@@ -110,7 +111,7 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		cfg.Logger.Warn("what the plugins served last is not known", "error", err)
 	}
-	return &Host{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, settled: make(chan struct{}), memory: m, plugins: map[string]*plugin{}}, nil
+	return &Host{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, loaded: make(chan struct{}), memory: m, plugins: map[string]*plugin{}, changed: make(chan struct{})}, nil
 }
 
 func (h *Host) record(kind, level, message string) {
@@ -131,8 +132,8 @@ func (h *Host) Run(ctx context.Context) error {
 	if err := h.Reload(); err != nil && ctx.Err() == nil {
 		h.log.Error("reading the pins", "error", err)
 	}
+	close(h.loaded)
 	var beside sync.WaitGroup
-	beside.Go(func() { h.awaitFirst(ctx) })
 	if len(h.cfg.Bundled) > 0 {
 		beside.Go(func() { h.hashSelf(ctx) })
 	}
@@ -152,22 +153,33 @@ func (h *Host) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitFirst closes settled once every plugin has answered or failed for the first time.
-func (h *Host) awaitFirst(ctx context.Context) {
+// Starting names the plugins that have neither answered nor failed yet since they were pinned as they are, and gives what is
+// closed when one of them does. It waits first until Run has read the pins, or for the end of ctx.
+func (h *Host) Starting(ctx context.Context) (names []string, changed <-chan struct{}) {
+	select {
+	case <-h.loaded:
+	case <-ctx.Done():
+	}
 	h.mu.Lock()
-	all := h.all()
-	h.mu.Unlock()
-	for _, p := range all {
+	defer h.mu.Unlock()
+	for _, p := range h.all() {
 		select {
 		case <-p.first:
-		case <-ctx.Done():
+		default:
+			names = append(names, p.name)
 		}
 	}
-	close(h.settled)
+	return names, h.changed
 }
 
-// Settled is closed once each plugin that was pinned when Run began has answered or failed its first start.
-func (h *Host) Settled() <-chan struct{} { return h.settled }
+// answered notes that a plugin has answered or failed its first start.
+func (h *Host) answered(p *plugin) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	close(p.first)
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
 
 // all gives the plugins by name; the caller holds mu.
 func (h *Host) all() []*plugin {

@@ -258,10 +258,18 @@ func (b *bench) start() *bench {
 // settle waits until each plugin has answered or failed.
 func (b *bench) settle() {
 	b.t.Helper()
-	select {
-	case <-b.Settled():
-	case <-time.After(limit):
-		b.t.Fatalf("the plugins have not settled:\n%s", b.logs)
+	ctx, cancel := context.WithTimeout(b.t.Context(), limit)
+	defer cancel()
+	for {
+		names, changed := b.Starting(ctx)
+		if len(names) == 0 && ctx.Err() == nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			b.t.Fatalf("%v have not settled:\n%s", names, b.logs)
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ func newPlugin(h *Host, src source) *plugin {
 // supervise takes the plugin through its runs until ctx ends.
 func (p *plugin) supervise(ctx context.Context) {
 	defer close(p.done)
-	answered := sync.OnceFunc(func() { close(p.first) })
+	answered := sync.OnceFunc(func() { p.host.answered(p) })
 	defer answered()
 	delay := p.host.cfg.BackOff
 	for ctx.Err() == nil {
