@@ -2,6 +2,7 @@ package secret
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -25,14 +26,15 @@ import (
 // KVConfig says how a Vault or OpenBao server with a KV version 2 engine is reached. Either TokenFile or RoleID with
 // SecretIDFile is required.
 type KVConfig struct {
-	Address      string        // https://HOST:PORT; http only on this host
-	CAFile       string        // PEM of the authority that vouches for the server; "" the system's
-	Namespace    string        // X-Vault-Namespace; "" none
-	TokenFile    string        // file that holds a token, read at each use, so that it may be renewed beside us
-	RoleID       string        // AppRole
-	SecretIDFile string        // file that holds the AppRole's secret id
-	AuthMount    string        // where AppRole is mounted; default "approle"
-	Timeout      time.Duration // of one request; default 10 s
+	Address      string           // https://HOST:PORT; http only on this host
+	CAFile       string           // PEM of the authority that vouches for the server; "" the system's
+	Namespace    string           // X-Vault-Namespace; "" none
+	TokenFile    string           // file that holds a token, read at each use, so that it may be renewed beside us
+	RoleID       string           // AppRole
+	SecretIDFile string           // file that holds the AppRole's secret id
+	AuthMount    string           // where AppRole is mounted; default "approle"
+	Timeout      time.Duration    // of one request; default 10 s
+	Now          func() time.Time // default time.Now
 }
 
 // Limits of what a server may answer, and of the files that hold credentials, in bytes.
@@ -41,8 +43,11 @@ const (
 	maxKeyFile = 8 << 10
 )
 
-// tokenMargin is how much of a token's life is left unused.
-const tokenMargin = 10 // percent
+const (
+	tokenMargin = 10           // percent of a token's life that are left unused
+	endless     = 24 * 60 * 60 // seconds after which a token that lives for ever is replaced
+	maxLife     = 1 << 30      // seconds of a token's life that are believed
+)
 
 var kvRefRE = regexp.MustCompile(`^([A-Za-z0-9_-]{1,64})/([A-Za-z0-9_][A-Za-z0-9_./-]{0,254})(?:#([A-Za-z0-9_.-]{1,64}))?$`)
 
@@ -62,7 +67,6 @@ type KV struct {
 	cfg  KVConfig
 	base *url.URL
 	http *http.Client
-	now  func() time.Time
 
 	mu      sync.Mutex // protects what follows; held over a login, so that there is one
 	token   string     // of AppRole
@@ -84,6 +88,9 @@ func NewKV(c KVConfig) (*KV, error) {
 	if c.Timeout <= 0 {
 		c.Timeout = 10 * time.Second
 	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	t := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if c.CAFile != "" {
@@ -97,7 +104,7 @@ func NewKV(c KVConfig) (*KV, error) {
 	// A redirect would carry the token to a host that nobody named.
 	client := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	u.Path = ""
-	return &KV{cfg: c, base: u, http: client, now: time.Now}, nil
+	return &KV{cfg: c, base: u, http: client}, nil
 }
 
 func isLocal(host string) bool {
@@ -105,10 +112,11 @@ func isLocal(host string) bool {
 	return err == nil && a.IsLoopback() || host == "localhost"
 }
 
-// read gives the value of a reference. A token that the server does not take any more is renewed once.
+// read gives the value of a reference. A token that the server does not take any more is replaced once.
 func (k *KV) read(ctx context.Context, r kvRef) (Value, error) {
-	for first := true; ; first = false {
-		token, err := k.login(ctx, !first)
+	refused := ""
+	for {
+		token, err := k.login(ctx, refused)
 		if err != nil {
 			return Value{}, err
 		}
@@ -116,7 +124,8 @@ func (k *KV) read(ctx context.Context, r kvRef) (Value, error) {
 		switch {
 		case err != nil:
 			return Value{}, err
-		case status == http.StatusForbidden && first && k.cfg.RoleID != "":
+		case status == http.StatusForbidden && refused == "" && k.cfg.RoleID != "":
+			refused = token
 			continue
 		case status != http.StatusOK:
 			return Value{}, refusal(status, "vault://"+r.mount+"/"+r.path)
@@ -162,14 +171,14 @@ func kvValue(body []byte, r kvRef) (Value, error) {
 	return v, v.Validate()
 }
 
-// login gives the token to send. again asks for a fresh one.
-func (k *KV) login(ctx context.Context, again bool) (string, error) {
+// login gives the token to send, another one than the server has refused: of many readers whose token ended, one logs in.
+func (k *KV) login(ctx context.Context, refused string) (string, error) {
 	if k.cfg.TokenFile != "" {
 		return keyFile("vault.token_file", k.cfg.TokenFile)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.token != "" && !again && k.now().Before(k.expires) {
+	if k.token != "" && k.token != refused && k.cfg.Now().Before(k.expires) {
 		return k.token, nil
 	}
 	id, err := keyFile("vault.secret_id_file", k.cfg.SecretIDFile)
@@ -180,9 +189,13 @@ func (k *KV) login(ctx context.Context, again bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	asked := k.cfg.Now() // the token's life begins before its answer is here
 	status, body, err := k.do(ctx, http.MethodPost, "/v1/auth/"+url.PathEscape(k.cfg.AuthMount)+"/login", "", in)
 	if err != nil {
 		return "", err
+	}
+	if status != http.StatusOK {
+		return "", k.noLogin(status)
 	}
 	var answer struct {
 		Auth struct {
@@ -190,14 +203,22 @@ func (k *KV) login(ctx context.Context, again bool) (string, error) {
 			Life  int64  `json:"lease_duration"` // seconds; 0: for ever
 		} `json:"auth"`
 	}
-	if status != http.StatusOK || json.Unmarshal(body, &answer) != nil || answer.Auth.Token == "" {
-		return "", app.Errorf(app.InvalidConfig, "vault-login", "the secret server refused the AppRole (status %d)", status).At("vault.role_id").Do("check role_id and the secret id in %s", k.cfg.SecretIDFile)
+	if json.Unmarshal(body, &answer) != nil || answer.Auth.Token == "" || answer.Auth.Life < 0 {
+		return "", k.noLogin(status)
 	}
-	k.token, k.expires = answer.Auth.Token, k.now().Add(time.Duration(answer.Auth.Life)*time.Second*(100-tokenMargin)/100)
-	if answer.Auth.Life == 0 {
-		k.expires = k.now().Add(24 * time.Hour)
-	}
+	life := time.Duration(min(cmp.Or(answer.Auth.Life, endless), maxLife)) * time.Second
+	k.token, k.expires = answer.Auth.Token, asked.Add(life/100*(100-tokenMargin))
 	return k.token, nil
+}
+
+// noLogin words a login that gave no token. Only a server that looked at the AppRole refuses it: one that is sealed, or sends
+// elsewhere, says nothing of it.
+func (k *KV) noLogin(status int) error {
+	switch status {
+	case http.StatusOK, http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
+		return app.Errorf(app.InvalidConfig, "vault-login", "the secret server refused the AppRole (status %d)", status).At("vault.role_id").Do("check role_id and the secret id in %s", k.cfg.SecretIDFile)
+	}
+	return refusal(status, "the login of the AppRole")
 }
 
 // keyFile reads a credential that only its owner may read.

@@ -18,16 +18,19 @@ import (
 )
 
 // vaultServer speaks as much of Vault's HTTP API as a reader of KV version 2 sees
-// (developer.hashicorp.com/vault/api-docs: secret/kv/kv-v2, auth/approle).
+// (developer.hashicorp.com/vault/api-docs: secret/kv/kv-v2, auth/approle). It stands in for a server of Vault or OpenBao, of which
+// neither Debian nor the Go module registry, as a build can use it, has one.
 type vaultServer struct {
 	*httptest.Server
 	mu     sync.Mutex
 	data   map[string]string // path below /v1/ → "data" member of the answer
 	tokens map[string]bool   // that are taken
 	logins int
+	life   int // lease_duration of the tokens it gives, in seconds
 	asked  []*http.Request
 	status int // instead of an answer; 0: none
 	delay  chan struct{}
+	came   chan struct{} // told of each request; nil: nobody
 }
 
 const (
@@ -38,7 +41,7 @@ const (
 
 func newVault(t *testing.T) *vaultServer {
 	t.Helper()
-	v := &vaultServer{tokens: map[string]bool{fileToken: true}, data: map[string]string{
+	v := &vaultServer{life: 3600, tokens: map[string]bool{fileToken: true}, data: map[string]string{
 		"kv/data/site/bmc": `{"data":{"username":"root","password":"Pl4nted"},"metadata":{"version":2}}`,
 		"kv/data/site/num": `{"data":{"port":7},"metadata":{"version":1}}`,
 		"kv/data/deleted":  `{"data":null,"metadata":{"deletion_time":"2031-01-01T00:00:00Z"}}`,
@@ -49,6 +52,9 @@ func newVault(t *testing.T) *vaultServer {
 }
 
 func (v *vaultServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if v.came != nil {
+		v.came <- struct{}{}
+	}
 	if v.delay != nil {
 		select {
 		case <-v.delay:
@@ -74,7 +80,7 @@ func (v *vaultServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.logins++
 		token := "hvs.role-" + string(rune('0'+v.logins))
 		v.tokens[token] = true
-		_ = json.NewEncoder(w).Encode(map[string]any{"auth": map[string]any{"client_token": token, "lease_duration": 3600}})
+		_ = json.NewEncoder(w).Encode(map[string]any{"auth": map[string]any{"client_token": token, "lease_duration": v.life}})
 	case !v.tokens[r.Header.Get("X-Vault-Token")]:
 		http.Error(w, `{"errors":["permission denied"]}`, http.StatusForbidden)
 	case v.data[path] == "":
@@ -106,12 +112,23 @@ func reader(t *testing.T, v *vaultServer, change func(*secret.KVConfig)) (*secre
 	if err != nil {
 		t.Fatal(err)
 	}
+	var mu sync.Mutex
 	var fetched []secret.Fetch
-	x, err := secret.Open(secret.Config{KeyFile: filepath.Join(t.TempDir(), "key"), KV: kv, Audit: func(f secret.Fetch) { fetched = append(fetched, f) }})
+	x, err := secret.Open(secret.Config{KeyFile: filepath.Join(t.TempDir(), "key"), KV: kv, Audit: func(f secret.Fetch) {
+		mu.Lock()
+		defer mu.Unlock()
+		fetched = append(fetched, f)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return x, &fetched
+}
+
+// byRole logs in by AppRole instead of a token.
+func byRole(t *testing.T) func(*secret.KVConfig) {
+	id := file(t, secretID)
+	return func(c *secret.KVConfig) { c.TokenFile, c.RoleID, c.SecretIDFile = "", roleID, id }
 }
 
 func TestSecretsInAVault(t *testing.T) {
@@ -157,6 +174,11 @@ func TestWhatAVaultRefuses(t *testing.T) {
 		"a token of words": {"vault://kv/site/bmc", func(c *secret.KVConfig) { c.TokenFile = file(t, "two words") }, 0, app.InvalidConfig, "vault-login"},
 		"an open token":    {"vault://kv/site/bmc", func(c *secret.KVConfig) { _ = os.Chmod(c.TokenFile, 0o644) }, 0, app.InvalidConfig, "vault-login"},
 		"another role":     {"vault://kv/site/bmc", func(c *secret.KVConfig) { c.TokenFile, c.RoleID, c.SecretIDFile = "", "x", file(t, secretID) }, 0, app.InvalidConfig, "vault-login"},
+		"sealed, by role":  {"vault://kv/site/bmc", byRole(t), 503, app.Unavailable, "vault-sealed"},
+		"standby, by role": {"vault://kv/site/bmc", byRole(t), 307, app.InvalidConfig, "vault-redirect"},
+		"broken, by role":  {"vault://kv/site/bmc", byRole(t), 500, app.Unavailable, "vault-unreachable"},
+		"no such mount":    {"vault://kv/site/bmc", byRole(t), 404, app.InvalidConfig, "vault-login"},
+		"no token, 200":    {"vault://kv/site/bmc", byRole(t), 200, app.InvalidConfig, "vault-login"},
 		"sealed":           {"vault://kv/site/bmc", nil, 503, app.Unavailable, "vault-sealed"},
 		"a redirect":       {"vault://kv/site/bmc", nil, 307, app.InvalidConfig, "vault-redirect"},
 		"broken":           {"vault://kv/site/bmc", nil, 500, app.Unavailable, "vault-unreachable"},
@@ -187,7 +209,7 @@ func TestWhatAVaultRefuses(t *testing.T) {
 
 func TestAppRole(t *testing.T) {
 	srv := newVault(t)
-	v, _ := reader(t, srv, func(c *secret.KVConfig) { c.TokenFile, c.RoleID, c.SecretIDFile = "", roleID, file(t, secretID) })
+	v, _ := reader(t, srv, byRole(t))
 	for range 3 {
 		if _, err := v.Resolve(t.Context(), "vault://kv/site/bmc"); err != nil {
 			t.Fatal(err)
@@ -201,6 +223,61 @@ func TestAppRole(t *testing.T) {
 	srv.mu.Unlock()
 	if _, err := v.Resolve(t.Context(), "vault://kv/site/bmc"); err != nil || srv.logins != 2 {
 		t.Errorf("after a revocation: %v, %d logins", err, srv.logins)
+	}
+}
+
+// A token is used for nine tenths of its life, and one that lives for ever for a day.
+func TestATokenThatEndsIsReplacedBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		life int
+		kept time.Duration
+	}{"an hour": {3600, 54 * time.Minute}, "for ever": {0, 21*time.Hour + 36*time.Minute}, "longer than can be counted": {1 << 60, 1 << 30 * 9 / 10 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			srv := newVault(t)
+			srv.life = c.life
+			now := time.Date(2031, 4, 5, 6, 7, 8, 0, time.UTC)
+			v, _ := reader(t, srv, func(k *secret.KVConfig) {
+				k.TokenFile, k.RoleID, k.SecretIDFile, k.Now = "", roleID, file(t, secretID), func() time.Time { return now }
+			})
+			for _, step := range []struct {
+				after  time.Duration
+				logins int
+			}{{0, 1}, {c.kept - time.Minute, 1}, {2 * time.Minute, 2}, {time.Minute, 2}} {
+				now = now.Add(step.after)
+				if _, err := v.Resolve(t.Context(), "vault://kv/site/bmc"); err != nil || srv.logins != step.logins {
+					t.Fatalf("at %s: %v, %d logins, want %d", now, err, srv.logins, step.logins)
+				}
+			}
+		})
+	}
+}
+
+func TestOfManyReadersOneLogsIn(t *testing.T) {
+	const readers = 16
+	srv := newVault(t)
+	v, _ := reader(t, srv, byRole(t))
+	if _, err := v.Resolve(t.Context(), "vault://kv/site/bmc"); err != nil {
+		t.Fatal(err)
+	}
+	srv.mu.Lock()
+	srv.tokens = map[string]bool{}
+	srv.mu.Unlock()
+	srv.delay, srv.came = make(chan struct{}), make(chan struct{}, 4*readers)
+	var all sync.WaitGroup
+	for range readers {
+		all.Go(func() {
+			if _, err := v.Resolve(t.Context(), "vault://kv/site/bmc"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range readers { // all have sent the token that ended before the first is told so
+		<-srv.came
+	}
+	close(srv.delay)
+	all.Wait()
+	if srv.logins != 2 {
+		t.Errorf("%d logins: the second was for all", srv.logins)
 	}
 }
 
