@@ -20,6 +20,7 @@ type ATACommand struct {
 	Protocol byte // NonData, PIOIn or PIOOut
 	Ext      bool // 48-bit
 	Features uint16
+	Count    uint16 // of a command without data; one with data counts its sectors
 	LBA      uint64
 	Command  byte
 	Data     []byte // whole sectors
@@ -63,9 +64,9 @@ type ATA struct{ Port SCSI }
 // itself: a command that ran out of time comes back with the last ones seen.
 func (a ATA) Do(c ATACommand) (Registers, error) {
 	const checkCond, fromDevice, byBlocks, inCount = 1 << 5, 1 << 3, 1 << 2, 2
-	flags, dir, blocks := byte(checkCond), NoData, byte(0)
+	flags, dir, count := byte(checkCond), NoData, c.Count
 	if len(c.Data) > 0 {
-		flags, dir, blocks = byBlocks|inCount, ToDisk, byte(len(c.Data)/512)
+		flags, dir, count = byBlocks|inCount, ToDisk, uint16(len(c.Data)/512)
 		if c.Protocol == PIOIn {
 			flags |= fromDevice
 			dir = FromDisk
@@ -76,7 +77,7 @@ func (a ATA) Do(c ATACommand) (Registers, error) {
 		ext = 1
 	}
 	cdb := []byte{
-		cdbATA16, c.Protocol<<1 | ext, flags, byte(c.Features >> 8), byte(c.Features), 0, blocks,
+		cdbATA16, c.Protocol<<1 | ext, flags, byte(c.Features >> 8), byte(c.Features), byte(count >> 8), byte(count),
 		byte(c.LBA >> 24), byte(c.LBA), byte(c.LBA >> 32), byte(c.LBA >> 8), byte(c.LBA >> 40), byte(c.LBA >> 16), 0x40, c.Command, 0,
 	}
 	sense, err := a.Port.Do(cdb, dir, c.Data, c.Timeout)

@@ -48,13 +48,42 @@ func ataLadder(p passthrough.SCSI, sleep clock) Ladder {
 		l.note("the disk does not answer IDENTIFY DEVICE: %v", err)
 		return l
 	}
-	a.sanitizeRungs(&l, &id)
-	a.securityRungs(&l, &id)
+	e := a.eraser(&l, &id) // which may unlock the disk: a locked one does not sanitize itself
+	a.rungs(&l, &id, a.sanitizer(&l, &id), e)
 	return l
 }
 
-// securityRungs adds Security Erase, or says why it cannot be used.
-func (a ata) securityRungs(l *Ladder, id *passthrough.Identity) {
+// rungs adds what a disk has, the surest first. An overwriting sanitize takes as long as a Security Erase of a disk with platters,
+// but it reaches the sectors that were replaced, which only the enhanced one does, and tells how far it is. A Security Erase of
+// flash is over in minutes, and an overwriting only wears it.
+func (a ata) rungs(l *Ladder, id *passthrough.Identity, s sanitizer, e eraser) {
+	overwrite := func(here bool) {
+		if s.overwrite && here {
+			l.add("ata-sanitize-overwrite", a.sanitize(sanOverwriteExt, 1, lbaOverwrite))
+		}
+	}
+	flash := id[identifyRotation] == notRotating
+	if s.crypto {
+		l.add("ata-sanitize-crypto", a.sanitize(sanCryptoScramble, 0, lbaCrypto))
+	}
+	if s.block {
+		l.add("ata-sanitize-block", a.sanitize(sanBlockErase, 0, lbaBlock))
+	}
+	if e.enhanced {
+		l.add("ata-security-erase-enhanced", a.secureErase(true, eraseTime(id[identifyEnhanced], id.Bytes())))
+	}
+	overwrite(!flash)
+	if e.normal {
+		l.add("ata-security-erase", a.secureErase(false, eraseTime(id[identifyEraseTime], id.Bytes())))
+	}
+	overwrite(flash)
+}
+
+// eraser are the forms of Security Erase that a disk takes now.
+type eraser struct{ normal, enhanced bool }
+
+// eraser reads which there are, and says why none can be used.
+func (a ata) eraser(l *Ladder, id *passthrough.Identity) (e eraser) {
 	sec := id[identifySecurity]
 	has, told := id.Supports(setSecurity)
 	switch {
@@ -67,11 +96,9 @@ func (a ata) securityRungs(l *Ladder, id *passthrough.Identity) {
 	case sec&(securityEnabled|securityLocked) == securityEnabled|securityLocked && a.unlock() != nil:
 		l.note("the disk is locked by a password that is not ours, so Security Erase is refused: take the password off with the tool that set it (hdparm --security-disable)")
 	default:
-		if sec&securityEnhanced != 0 {
-			l.add("ata-security-erase-enhanced", a.secureErase(true, eraseTime(id[identifyEnhanced], id.Bytes())))
-		}
-		l.add("ata-security-erase", a.secureErase(false, eraseTime(id[identifyEraseTime], id.Bytes())))
+		return eraser{normal: true, enhanced: sec&securityEnhanced != 0}
 	}
+	return e
 }
 
 // password is the data of the security commands: identifier and password.

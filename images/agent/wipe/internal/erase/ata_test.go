@@ -43,7 +43,10 @@ const askSanitize = "85" + "07" + "20" + "0000" + "0000" + "000000000000" + "40"
 
 func ataTrace(t *testing.T, id map[int]uint16, rest ...step) *replay.Trace {
 	steps := []step{{askInquiry, inquiryATA, "", nil}, {sendIdentify, words(id), "", nil}}
-	if id[identifySanitize]&(sanitizeHasScramble|sanitizeHasBlock) != 0 {
+	if id[identifySecurity]&securityLocked != 0 {
+		steps, rest = append(steps, rest[0]), rest[1:]
+	}
+	if id[identifySanitize]&(sanitizeHasScramble|sanitizeHasBlock|sanitizeHasOverwrite) != 0 {
 		steps = append(steps, step{askSanitize, "", left(good, 1<<15, 0xffff), nil})
 	}
 	return play(t, append(steps, rest...)...)
@@ -56,15 +59,20 @@ func TestATALadder(t *testing.T) {
 		names []string
 		note  string
 	}{
-		"all": {map[int]uint16{59: sanitizeSupported | sanitizeHasScramble | sanitizeHasBlock, 128: securitySupported | securityEnhanced}, nil,
-			[]string{"ata-sanitize-crypto", "ata-sanitize-block", "ata-security-erase-enhanced", "ata-security-erase"}, ""},
-		"old":    {map[int]uint16{128: securitySupported}, nil, []string{"ata-security-erase"}, ""},
-		"none":   {map[int]uint16{}, nil, nil, "no ATA security"},
-		"frozen": {map[int]uint16{59: sanitizeSupported | sanitizeHasBlock, 128: securitySupported | securityFrozen}, nil, []string{"ata-sanitize-block"}, "froze"},
+		"all": {map[int]uint16{59: 0xf000, 128: securitySupported | securityEnhanced, 217: 7200}, nil,
+			[]string{"ata-sanitize-crypto", "ata-sanitize-block", "ata-security-erase-enhanced", "ata-sanitize-overwrite", "ata-security-erase"}, ""},
+		"all, of flash": {map[int]uint16{59: 0xf000, 128: securitySupported | securityEnhanced, 217: 1}, nil,
+			[]string{"ata-sanitize-crypto", "ata-sanitize-block", "ata-security-erase-enhanced", "ata-security-erase", "ata-sanitize-overwrite"}, ""},
+		"frozen, of platters": {map[int]uint16{59: 0x5000, 128: securitySupported | securityFrozen}, nil, []string{"ata-sanitize-overwrite"}, "froze"},
+		"old":                 {map[int]uint16{128: securitySupported}, nil, []string{"ata-security-erase"}, ""},
+		"none":                {map[int]uint16{}, nil, nil, "no ATA security"},
+		"frozen":              {map[int]uint16{59: sanitizeSupported | sanitizeHasBlock, 128: securitySupported | securityFrozen}, nil, []string{"ata-sanitize-block"}, "froze"},
 		"locked by another": {map[int]uint16{128: securitySupported | securityEnabled | securityLocked},
 			[]step{{security(ataUnlock), "", left(0x51, 0, 0), nil}}, nil, "not ours"},
 		"locked by us": {map[int]uint16{128: securitySupported | securityEnabled | securityLocked},
 			[]step{{security(ataUnlock), "0000" + hex.EncodeToString([]byte(ataPassword)), "", nil}}, []string{"ata-security-erase"}, ""},
+		"locked by us, of platters": {map[int]uint16{59: 0x5000, 128: securitySupported | securityEnabled | securityLocked},
+			[]step{{security(ataUnlock), "", "", nil}}, []string{"ata-sanitize-overwrite", "ata-security-erase"}, ""},
 	} {
 		p := ataTrace(t, c.id, c.rest...)
 		l := scsiLadder(p, atOnce)
@@ -94,6 +102,17 @@ func TestATASanitize(t *testing.T) {
 		}
 		p.Over()
 	}
+}
+
+// An overwriting sanitize is one pass of zeros.
+func TestATASanitizeOverwrite(t *testing.T) {
+	overwrite := "85" + "07" + "20" + "0014" + "0001" + "00" + "00" + "57" + "00" + "4f" + "00" + "40" + "b4" + "00"
+	p := ataTrace(t, map[int]uint16{59: 0x5000}, step{overwrite, "", left(good, 0, 0), nil},
+		step{askSanitize, "", left(good, 1<<14, 0x4000), nil}, step{askSanitize, "", left(good, 1<<15, 0xffff), nil})
+	if told, err := run(t, scsiLadder(p, atOnce), "ata-sanitize-overwrite"); err != nil || !slices.Equal(told, []float64{0.25, 1}) {
+		t.Errorf("told %v, error %v", told, err)
+	}
+	p.Over()
 }
 
 func TestATASecureErase(t *testing.T) {

@@ -16,13 +16,18 @@ const (
 	sanStatus         = 0x0000 // features
 	sanCryptoScramble = 0x0011
 	sanBlockErase     = 0x0012
-	lbaCrypto         = 0x43727970 // "CryP"
-	lbaBlock          = 0x426b4572 // "BkEr"
+	sanOverwriteExt   = 0x0014
+	lbaCrypto         = 0x43727970   // "CryP"
+	lbaBlock          = 0x426b4572   // "BkEr"
+	lbaOverwrite      = 0x4f57 << 32 // "OW", and in bits 31:0 the pattern
 
-	identifySanitize    = 59 // word of IDENTIFY DEVICE
-	sanitizeSupported   = 1 << 12
-	sanitizeHasScramble = 1 << 13
-	sanitizeHasBlock    = 1 << 15
+	identifySanitize     = 59 // word of IDENTIFY DEVICE
+	sanitizeSupported    = 1 << 12
+	sanitizeHasScramble  = 1 << 13
+	sanitizeHasOverwrite = 1 << 14
+	sanitizeHasBlock     = 1 << 15
+	identifyRotation     = 217
+	notRotating          = 1
 
 	countDone, countRunning, countFrozen = 1 << 15, 1 << 14, 1 << 13 // the count that SANITIZE STATUS leaves
 
@@ -32,15 +37,14 @@ const (
 // errUntold is a controller that does not pass on what SANITIZE STATUS leaves in the disk's registers.
 var errUntold = errors.New("the controller does not pass on what the disk says of its sanitize")
 
-// sanitizeRungs adds the sanitize operations that can be followed to their end, or says why none is used.
-func (a ata) sanitizeRungs(l *Ladder, id *passthrough.Identity) {
+// sanitizer are the sanitize operations of a disk that can be followed to their end.
+type sanitizer struct{ crypto, block, overwrite bool }
+
+// sanitizer reads which operations there are, and says why none is used.
+func (a ata) sanitizer(l *Ladder, id *passthrough.Identity) (s sanitizer) {
 	san := id[identifySanitize]
-	if san&sanitizeSupported == 0 {
-		return
-	}
-	if san&(sanitizeHasScramble|sanitizeHasBlock) == 0 {
-		l.note("the disk can sanitize itself only by overwriting, which is left to the other ways")
-		return
+	if san&sanitizeSupported == 0 || san&(sanitizeHasScramble|sanitizeHasBlock|sanitizeHasOverwrite) == 0 {
+		return s
 	}
 	r, err := a.sanitizeStatus()
 	var failed passthrough.ATAError
@@ -48,17 +52,12 @@ func (a ata) sanitizeRungs(l *Ladder, id *passthrough.Identity) {
 	case errors.As(err, &failed): // of an earlier one, perhaps; a new one may go well
 	case err != nil:
 		l.note("sanitize is not used, because its end would not be seen: %v", err)
-		return
+		return s
 	case r.Count&countFrozen != 0:
 		l.note("the firmware froze the disk's sanitize: plug the disk in while the machine runs, or turn the freeze off in the firmware's setup")
-		return
+		return s
 	}
-	if san&sanitizeHasScramble != 0 {
-		l.add("ata-sanitize-crypto", a.sanitize(sanCryptoScramble, lbaCrypto))
-	}
-	if san&sanitizeHasBlock != 0 {
-		l.add("ata-sanitize-block", a.sanitize(sanBlockErase, lbaBlock))
-	}
+	return sanitizer{crypto: san&sanitizeHasScramble != 0, block: san&sanitizeHasBlock != 0, overwrite: san&sanitizeHasOverwrite != 0}
 }
 
 func (a ata) sanitizeStatus() (passthrough.Registers, error) {
@@ -70,9 +69,9 @@ func (a ata) sanitizeStatus() (passthrough.Registers, error) {
 }
 
 // sanitize starts SANITIZE DEVICE and follows it by its status.
-func (a ata) sanitize(feature uint16, lba uint64) func(context.Context, Progress) error {
+func (a ata) sanitize(feature, count uint16, lba uint64) func(context.Context, Progress) error {
 	return func(ctx context.Context, p Progress) error {
-		if _, err := a.Do(passthrough.ATACommand{Protocol: passthrough.NonData, Ext: true, Features: feature, LBA: lba, Command: ataSanitize, Timeout: time.Minute}); err != nil {
+		if _, err := a.Do(passthrough.ATACommand{Protocol: passthrough.NonData, Ext: true, Features: feature, Count: count, LBA: lba, Command: ataSanitize, Timeout: time.Minute}); err != nil {
 			return err
 		}
 		still := standstill{limit: patience}

@@ -53,12 +53,13 @@ func TestCapturedATALadders(t *testing.T) {
 	}{
 		"Samsung 870 QVO, frozen by a ThinkPad": {"ata-samsung-870qvo", nil, nil, nil, []string{"the firmware froze the disk's security"}},
 		"Samsung 850 EVO":                       {"ata-samsung-850evo", nil, nil, []string{"ata-security-erase-enhanced", "ata-security-erase"}, nil},
-		"WD 28 TB, sanitize by overwriting":     {"ata-wd-hs7282", nil, nil, []string{"ata-security-erase"}, []string{"only by overwriting"}},
+		"WD 28 TB, sanitize by overwriting": {"ata-wd-hs7282", nil, []step{{askSanitize, "", left(good, 0, 0xffff), nil}},
+			[]string{"ata-sanitize-overwrite", "ata-security-erase"}, nil},
 		"Seagate of 2006":                       {"ata-seagate-st3400633as", nil, nil, []string{"ata-security-erase"}, nil},
 		"WD of 2006":                            {"ata-wd-wd4000kd", nil, nil, []string{"ata-security-erase"}, nil},
 		"Maxtor whose firmware has no security": {"ata-maxtor-6b200m0", nil, nil, nil, []string{"no ATA security feature set"}},
 		"Seagate 2 TB, locked by another's password": {"ata-wd-hs7282", map[int]uint16{59: 0x5000, 85: 0x7c6b, 89: 98, 90: 98, 128: 0x27},
-			[]step{{security(ataUnlock), "", capturedAbort, aborted}}, nil, []string{"only by overwriting", "not ours"}},
+			[]step{{security(ataUnlock), "", capturedAbort, aborted}, {askSanitize, "", capturedAbort, aborted}}, nil, []string{"its end would not be seen", "not ours"}},
 		"HP S700, sanitize by block erase": {"ata-samsung-850evo", map[int]uint16{59: 0x9101}, []step{{askSanitize, "", left(good, 0, 0xffff), nil}},
 			[]string{"ata-sanitize-block", "ata-security-erase-enhanced", "ata-security-erase"}, nil},
 		"the same behind a SAS3008": {"ata-samsung-850evo", map[int]uint16{59: 0x9101}, []step{{askSanitize, "", zeros, nil}},
@@ -186,7 +187,7 @@ func TestStandstill(t *testing.T) {
 	for range n {
 		p.Steps = append(p.Steps, replay.Step{CDB: askSense, Data: inProgress})
 	}
-	p.Steps = append([]replay.Step{{CDB: askInquiry, Data: inquirySAS}, {CDB: askCrypto, Data: "0003"}, {CDB: askBlock, Data: "0001"}, {CDB: "48830000000000000000"}}, append(p.Steps, replay.Step{CDB: askSense, Data: inProgress})...)
+	p.Steps = append([]replay.Step{{CDB: askInquiry, Data: inquirySAS}, {CDB: askCrypto, Data: "0003"}, {CDB: askBlock, Data: "0001"}, {CDB: askOverwrite, Data: "0001"}, {CDB: "48830000000000000000"}}, append(p.Steps, replay.Step{CDB: askSense, Data: inProgress})...)
 	if told, err := run(t, scsiLadder(p, atOnce), "scsi-sanitize-crypto"); !errors.Is(err, ErrUnsure) || !strings.Contains(fmt.Sprint(err), "stayed at 50 % for 2h0m0s") {
 		t.Errorf("%d polls: %v", len(told), err)
 	}
@@ -196,7 +197,7 @@ func TestStandstill(t *testing.T) {
 // written from SPC-5: nobody seems to have published them.
 func TestCapturedSCSI(t *testing.T) {
 	seagate := []step{{askInquiry, "00 00 06 02 5b 00 00 12 53 45 41 47 41 54 45 20 53 54 31 30 30 30 30 4e 4d 30 32 32 36 20 20 20 4b 54 30 31", "", nil},
-		{askCrypto, "0003", "", nil}, {askBlock, "0001", "", nil}} // ST10000NM0226: 48,1 and 48,3 and 48,1f, no 48,2
+		{askCrypto, "0003", "", nil}, {askBlock, "0001", "", nil}, {askOverwrite, "0003", "", nil}} // ST10000NM0226: 48,1 and 48,3 and 48,1f, no 48,2
 	for name, c := range map[string]struct {
 		steps []step
 		told  []float64

@@ -142,6 +142,9 @@ func TestSanitizeEstimate(t *testing.T) {
 	if l.estimate.String() != "1h0m0s" || l.action != sanitizeBlock {
 		t.Errorf("%+v", l)
 	}
+	if l := parseSanitizeLog(append(log(0, 2, 0x13)[:8], 0x20, 0x1c, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)); l.estimate.String() != "2h0m0s" || l.action != sanitizeOverwrite {
+		t.Errorf("%+v", l)
+	}
 	if l := parseSanitizeLog(log(65535, 0x101, 2)); l.estimate != 0 || l.state != sanitizeDone {
 		t.Errorf("%+v", l)
 	}

@@ -26,13 +26,16 @@ const (
 
 	version11 = 0x10100 // of the specification, bytes 80 to 83; earlier drives have no list of namespaces
 
-	fnaFormatAll = 1 << 0 // Format NVM Attributes, byte 524: a format changes every namespace
-	fnaEraseAll  = 1 << 1 // an erasing format erases every namespace
-	fnaCrypto    = 1 << 2 // cryptographic erase is supported
+	fnaFormatAll   = 1 << 0 // Format NVM Attributes, byte 524: a format changes every namespace
+	fnaEraseAll    = 1 << 1 // an erasing format erases every namespace
+	fnaCrypto      = 1 << 2 // cryptographic erase is supported
+	fnaNoBroadcast = 1 << 3 // a format is not taken for all namespaces at once
 
-	sanCrypto, sanBlock = 1 << 0, 1 << 1 // SANICAP, bytes 328 to 331
+	sanCrypto, sanBlock, sanOverwrite = 1 << 0, 1 << 1, 1 << 2 // SANICAP, bytes 328 to 331
 
-	sanitizeExitFailure, sanitizeBlock, sanitizeCrypto = 1, 2, 4 // SANACT of Sanitize
+	sanitizeExitFailure, sanitizeBlock, sanitizeOverwrite, sanitizeCrypto = 1, 2, 3, 4 // SANACT of Sanitize, bits 2:0 of dword 10
+	sanitizeAction                                                        = 7
+	sanitizeOnce                                                          = 1 << 4 // OWPASS, bits 7:4: passes of an overwrite; the pattern is dword 11
 
 	logSanitize = 0x81
 
@@ -50,7 +53,7 @@ func nvmeLadder(p passthrough.NVMe, sleep clock) Ladder {
 	whole := n.namespaces == 1
 	sanicap := binary.LittleEndian.Uint32(n.controller[328:])
 	switch {
-	case sanicap&(sanCrypto|sanBlock) == 0:
+	case sanicap&(sanCrypto|sanBlock|sanOverwrite) == 0:
 		l.note("the controller has no sanitize")
 	case !whole:
 		l.note("sanitize would erase all %d namespaces of the controller, so it is not used", n.namespaces)
@@ -62,19 +65,33 @@ func nvmeLadder(p passthrough.NVMe, sleep clock) Ladder {
 			l.add("nvme-sanitize-block", n.sanitize(sanitizeBlock))
 		}
 	}
+	n.formatRungs(&l)
+	if whole && sanicap&sanOverwrite != 0 { // the slowest, and flash wears by it
+		l.add("nvme-sanitize-overwrite", n.sanitize(sanitizeOverwrite|sanitizeOnce))
+	}
+	return l
+}
+
+// formatRungs adds Format NVM, or says why it is not used. A controller whose formats reach every namespace is told so where it
+// takes that: some refuse the number of one.
+func (n *nvme) formatRungs(l *Ladder) {
 	fna := n.controller[524]
+	reaches := fna&(fnaFormatAll|fnaEraseAll) != 0
+	nsid := n.nsid
+	if reaches && fna&fnaNoBroadcast == 0 {
+		nsid = allNamespaces
+	}
 	switch {
 	case binary.LittleEndian.Uint16(n.controller[256:])&oacsFormat == 0:
 		l.note("the controller cannot format")
-	case fna&(fnaFormatAll|fnaEraseAll) != 0 && !whole:
+	case reaches && n.namespaces > 1:
 		l.note("a format would erase all %d namespaces of the controller, so it is not used", n.namespaces)
 	default:
 		if fna&fnaCrypto != 0 {
-			l.add("nvme-format-crypto", n.format(2))
+			l.add("nvme-format-crypto", n.format(nsid, 2))
 		}
-		l.add("nvme-format-user-data", n.format(1))
+		l.add("nvme-format-user-data", n.format(nsid, 1))
 	}
-	return l
 }
 
 type nvme struct {
@@ -138,17 +155,17 @@ func (n *nvme) count(page func(nsid, cns uint32) ([]byte, error)) (int, error) {
 }
 
 // format is Format NVM with a secure erase setting: 1 user data, 2 cryptographic. The LBA format stays what it is.
-func (n *nvme) format(ses uint32) func(context.Context, Progress) error {
+func (n *nvme) format(nsid, ses uint32) func(context.Context, Progress) error {
 	return func(ctx context.Context, p Progress) error {
 		stop := n.sleep.meanwhile(ctx, func(time.Duration) { p(0, "the controller does not say how far it is") })
 		defer stop()
 		// The command cannot be taken back; its time is the drive's.
-		return n.port.Do(passthrough.Admin{Opcode: opFormat, NSID: n.nsid, CDW: [6]uint32{n.lbaf | ses<<9}, Timeout: 2 * time.Hour})
+		return n.port.Do(passthrough.Admin{Opcode: opFormat, NSID: nsid, CDW: [6]uint32{n.lbaf | ses<<9}, Timeout: 2 * time.Hour})
 	}
 }
 
-// sanitize starts a sanitize and waits for its end. The drive goes on with it over resets and power cuts.
-func (n *nvme) sanitize(action uint32) func(context.Context, Progress) error {
+// sanitize starts a sanitize with a dword 10 and waits for its end. The drive goes on with it over resets and power cuts.
+func (n *nvme) sanitize(order uint32) func(context.Context, Progress) error {
 	return func(ctx context.Context, p Progress) error {
 		log, err := n.sanitizeLog()
 		if err != nil {
@@ -163,10 +180,10 @@ func (n *nvme) sanitize(action uint32) func(context.Context, Progress) error {
 		if log.state == sanitizeFailed {
 			n.leaveFailure()
 		}
-		if err := n.port.Do(passthrough.Admin{Opcode: opSanitize, CDW: [6]uint32{action}, Timeout: time.Minute}); err != nil {
+		if err := n.port.Do(passthrough.Admin{Opcode: opSanitize, CDW: [6]uint32{order}, Timeout: time.Minute}); err != nil {
 			return err
 		}
-		return n.follow(ctx, p, action)
+		return n.follow(ctx, p, order&sanitizeAction)
 	}
 }
 
@@ -200,9 +217,9 @@ func (n *nvme) sanitizeLog() (sanitizeLog, error) {
 
 // parseSanitizeLog reads the first bytes of the log page (NVM Express Base Specification 2.0, 5.16.1.25).
 func parseSanitizeLog(b []byte) sanitizeLog {
-	l := sanitizeLog{state: int(b[2] & 7), done: float64(binary.LittleEndian.Uint16(b)) / 65536, action: uint32(b[4] & 7)}
+	l := sanitizeLog{state: int(b[2] & 7), done: float64(binary.LittleEndian.Uint16(b)) / 65536, action: uint32(b[4] & sanitizeAction)}
 	const unknown = 0xffffffff
-	at := map[uint32]int{sanitizeBlock: 12, sanitizeCrypto: 16}[l.action]
+	at := map[uint32]int{sanitizeOverwrite: 8, sanitizeBlock: 12, sanitizeCrypto: 16}[l.action]
 	if seconds := binary.LittleEndian.Uint32(b[at:]); at > 0 && seconds != unknown {
 		l.estimate = time.Duration(seconds) * time.Second
 	}

@@ -75,7 +75,7 @@ func (c *controller) Do(a passthrough.Admin) error {
 		}
 	case a.Opcode == opSanitize || a.Opcode == opFormat:
 		if a.Opcode == opSanitize && a.CDW[0] != sanitizeExitFailure {
-			c.action = byte(a.CDW[0])
+			c.action = byte(a.CDW[0]) & sanitizeAction
 		}
 		c.sent = append(c.sent, fmt.Sprintf("%02x ns %d cdw10 %#x", a.Opcode, a.NSID, a.CDW[0]))
 	default:
@@ -90,8 +90,9 @@ func TestNVMeLadder(t *testing.T) {
 		names []string
 		note  string
 	}{
-		"all":                    {controller{oacs: oacsFormat, sanicap: 7, fna: fnaCrypto, namespaces: 1}, []string{"nvme-sanitize-crypto", "nvme-sanitize-block", "nvme-format-crypto", "nvme-format-user-data"}, ""},
-		"overwrite only":         {controller{sanicap: 4, namespaces: 1}, nil, "no sanitize"},
+		"all":                    {controller{oacs: oacsFormat, sanicap: 7, fna: fnaCrypto, namespaces: 1}, []string{"nvme-sanitize-crypto", "nvme-sanitize-block", "nvme-format-crypto", "nvme-format-user-data", "nvme-sanitize-overwrite"}, ""},
+		"overwrite only":         {controller{sanicap: 4, namespaces: 1}, []string{"nvme-sanitize-overwrite"}, "cannot format"},
+		"overwrite of two":       {controller{sanicap: 4, namespaces: 2}, nil, "all 2 namespaces"},
 		"format":                 {controller{oacs: oacsFormat, namespaces: 1}, []string{"nvme-format-user-data"}, "no sanitize"},
 		"two namespaces":         {controller{oacs: oacsFormat, sanicap: 3, namespaces: 2}, []string{"nvme-format-user-data"}, "all 2 namespaces"},
 		"two formatted together": {controller{oacs: oacsFormat, sanicap: 3, fna: fnaEraseAll, namespaces: 2}, nil, "a format would erase all 2"},
@@ -130,6 +131,36 @@ func TestNVMeSanitize(t *testing.T) {
 	d := &controller{sanicap: sanBlock, namespaces: 1, sstat: []byte{sanitizeNever, sanitizeRunning, sanitizeDone}}
 	if told, err := run(t, nvmeLadder(d, atOnce), "nvme-sanitize-block"); err != nil || !slices.Equal(told, []float64{0.5, 1}) || d.sent[0] != "84 ns 0 cdw10 0x2" {
 		t.Errorf("told %v, sent %v, error %v", told, d.sent, err)
+	}
+}
+
+// An overwriting sanitize is one pass of zeros, and is followed by its log as the others are.
+func TestNVMeSanitizeOverwrite(t *testing.T) {
+	d := &controller{sanicap: sanOverwrite, namespaces: 1, sstat: []byte{sanitizeNever, sanitizeRunning, sanitizeDone}}
+	if told, err := run(t, nvmeLadder(d, atOnce), "nvme-sanitize-overwrite"); err != nil || !slices.Equal(told, []float64{0.5, 1}) || !slices.Equal(d.sent, []string{"84 ns 0 cdw10 0x13"}) {
+		t.Errorf("told %v, sent %v, error %v", told, d.sent, err)
+	}
+	d = &controller{sanicap: sanOverwrite, namespaces: 1, sstat: []byte{sanitizeNever, sanitizeRunning, sanitizeFailed}}
+	if _, err := run(t, nvmeLadder(d, atOnce), "nvme-sanitize-overwrite"); err == nil || !strings.Contains(err.Error(), "sanitize log says that it failed") {
+		t.Error(err)
+	}
+}
+
+// A controller whose formats reach every namespace is told so, unless it takes no such order.
+func TestNVMeFormatReachesAll(t *testing.T) {
+	for name, c := range map[string]struct {
+		fna  byte
+		sent string
+	}{
+		"one":                             {0, "80 ns 1 cdw10 0x200"},
+		"format reaches all":              {fnaFormatAll, "80 ns 4294967295 cdw10 0x200"},
+		"erasing reaches all":             {fnaEraseAll, "80 ns 4294967295 cdw10 0x200"},
+		"reaches all, takes no broadcast": {fnaFormatAll | fnaEraseAll | fnaNoBroadcast, "80 ns 1 cdw10 0x200"},
+	} {
+		d := &controller{oacs: oacsFormat, fna: c.fna, namespaces: 1}
+		if _, err := run(t, nvmeLadder(d, atOnce), "nvme-format-user-data"); err != nil || !slices.Equal(d.sent, []string{c.sent}) {
+			t.Errorf("%s: sent %v, error %v", name, d.sent, err)
+		}
 	}
 }
 

@@ -20,8 +20,8 @@ const (
 
 	reportCodes = 0x0c
 
-	saBlock, saCrypto = 0x02, 0x03 // service actions of SANITIZE
-	sanitizeImmed     = 0x80
+	saOverwrite, saBlock, saCrypto = 0x01, 0x02, 0x03 // service actions of SANITIZE
+	sanitizeImmed                  = 0x80
 
 	keyNone, keyRecovered, keyNotReady, keyAttention = 0, 1, 2, 6
 )
@@ -56,7 +56,7 @@ func scsiLadder(p passthrough.SCSI, sleep clock) Ladder {
 	for _, m := range []struct {
 		name   string
 		action byte
-	}{{"scsi-sanitize-crypto", saCrypto}, {"scsi-sanitize-block", saBlock}} {
+	}{{"scsi-sanitize-crypto", saCrypto}, {"scsi-sanitize-block", saBlock}, {"scsi-sanitize-overwrite", saOverwrite}} {
 		if supports(p, cdbSanitize, m.action) {
 			l.add(m.name, scsiSanitize(p, sleep, m.action))
 		}
@@ -75,11 +75,23 @@ func supports(p passthrough.SCSI, opcode, action byte) bool {
 	return err == nil && b[1]&7 == 3
 }
 
+// parameters is the parameter list of a SANITIZE: an overwrite is told to be one pass of four bytes of zero (SBC-4, 5.30.2).
+func parameters(action byte) []byte {
+	if action == saOverwrite {
+		return []byte{1, 0, 0, 4, 0, 0, 0, 0}
+	}
+	return nil
+}
+
 // scsiSanitize starts a SANITIZE and follows it by REQUEST SENSE.
 func scsiSanitize(p passthrough.SCSI, sleep clock, action byte) func(context.Context, Progress) error {
 	return func(ctx context.Context, report Progress) error {
-		cdb := []byte{cdbSanitize, sanitizeImmed | action, 0, 0, 0, 0, 0, 0, 0, 0}
-		_, err := p.Do(cdb, passthrough.NoData, nil, 5*time.Minute)
+		list, dir := parameters(action), passthrough.NoData
+		if len(list) > 0 {
+			dir = passthrough.ToDisk
+		}
+		cdb := []byte{cdbSanitize, sanitizeImmed | action, 0, 0, 0, 0, 0, 0, byte(len(list)), 0}
+		_, err := p.Do(cdb, dir, list, 5*time.Minute)
 		var c passthrough.CheckCondition
 		if err != nil && (!errors.As(err, &c) || !sanitizing(c)) { // not: an earlier one still runs
 			return err

@@ -29,12 +29,13 @@ func play(t *testing.T, steps ...step) *replay.Trace {
 func unhex(t *testing.T, s string) []byte { return replay.Bytes(t, s) }
 
 const (
-	inquirySAS = "00000602 5b000012 53454147415445 20" // SEAGATE
-	inquiryATA = "00000602 5b000012 41544120202020 20"
-	askInquiry = "120000006000"
-	askCrypto  = "a30c02480003000000200000"
-	askBlock   = "a30c02480002000000200000"
-	askSense   = "03000000fc00"
+	inquirySAS   = "00000602 5b000012 53454147415445 20" // SEAGATE
+	inquiryATA   = "00000602 5b000012 41544120202020 20"
+	askInquiry   = "120000006000"
+	askCrypto    = "a30c02480003000000200000"
+	askBlock     = "a30c02480002000000200000"
+	askOverwrite = "a30c02480001000000200000"
+	askSense     = "03000000fc00"
 )
 
 var (
@@ -43,7 +44,7 @@ var (
 )
 
 func TestSCSISanitize(t *testing.T) {
-	look := []step{{askInquiry, inquirySAS, "", nil}, {askCrypto, "0003", "", nil}, {askBlock, "0001", "", nil}}
+	look := []step{{askInquiry, inquirySAS, "", nil}, {askCrypto, "0003", "", nil}, {askBlock, "0001", "", nil}, {askOverwrite, "0001", "", nil}}
 	for name, c := range map[string]struct {
 		steps []step
 		told  []float64
@@ -69,8 +70,22 @@ func TestSCSISanitize(t *testing.T) {
 	}
 }
 
+// A SAS disk with platters has mostly no other sanitize than one that overwrites: one pass of zeros.
+func TestSCSISanitizeOverwrite(t *testing.T) {
+	p := play(t, step{askInquiry, inquirySAS, "", nil}, step{askCrypto, "0001", "", nil}, step{askBlock, "0001", "", nil}, step{askOverwrite, "0003", "", nil},
+		step{"48810000000000000800", "01000004 00000000", "", nil}, step{askSense, inProgress, "", nil}, step{askSense, "70000000 0000000a", "", nil})
+	l := scsiLadder(p, atOnce)
+	if !slices.Equal(names(l), []string{"scsi-sanitize-overwrite"}) || len(l.Notes) > 0 {
+		t.Fatalf("%v, notes %v", names(l), l.Notes)
+	}
+	if told, err := run(t, l, "scsi-sanitize-overwrite"); err != nil || !slices.Equal(told, []float64{0.5, 1}) {
+		t.Errorf("told %v, error %v", told, err)
+	}
+	p.Over()
+}
+
 func TestSCSIDiskWithoutSanitize(t *testing.T) {
-	p := play(t, step{askInquiry, inquirySAS, "", nil}, step{askCrypto, "", "", invalid}, step{askBlock, "0001", "", nil})
+	p := play(t, step{askInquiry, inquirySAS, "", nil}, step{askCrypto, "", "", invalid}, step{askBlock, "0001", "", nil}, step{askOverwrite, "0001", "", nil})
 	if l := scsiLadder(p, atOnce); len(l.Methods) > 0 || !strings.Contains(l.Notes[0], "RAID controller") {
 		t.Errorf("%+v", l)
 	}
