@@ -70,6 +70,7 @@ test: setup-test build ## every check and test, with the race detector; end-to-e
 	go vet ./...
 	go test -short -race -timeout 30m $$(go list ./... | grep -v '^$(NORACE)$$')
 	go test -timeout 20m $(NORACE)
+	BCD_PLUGIN_CYCLES=1000 go test -count=1 -run '^TestNothingIsLeftOfKilledPlugins$$' ./plugins/host # half a minute
 	@$(MAKE) --no-print-directory fuzz IN=netboot # what anyone on the wire may send
 	@if [ "$$(id -u)" = 0 ] && [ -c /dev/net/tun ]; then $(MAKE) --no-print-directory test-guests; \
 	else echo 'left out: the end-to-end runs in QEMU, which need root and /dev/net/tun'; fi

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -73,17 +75,64 @@ func gone(t *testing.T, pids []int) {
 	}
 }
 
-func descriptors(t *testing.T) int {
-	t.Helper()
-	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(all)
+// held is what a host holds of the system for its plugins.
+type held struct {
+	processes   int
+	descriptors map[string]int // by sort: "socket", "pipe", ...
+	sockets     int            // that are bound below the directory of sockets
+	dirs        int
 }
 
-// Plugins that are started and killed over and over leave no process, socket, directory or descriptor behind. A thousand
-// times with BCD_PLUGIN_CYCLES=1000.
+// holds counts what the host holds now.
+func (b *bench) holds() held {
+	b.t.Helper()
+	h := held{processes: len(descendants(b.t)), descriptors: map[string]int{}}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, e := range open {
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err != nil {
+			continue // the directory that is being read
+		}
+		kind, _, _ := strings.Cut(strings.TrimPrefix(target, "anon_inode:"), ":")
+		h.descriptors[kind]++
+	}
+	bound, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(bound)) {
+		if f := strings.Fields(line); len(f) == 8 && f[3] == "00010000" && strings.HasPrefix(f[7], b.run+"/") { // it listens; others are its connections
+			h.sockets++
+		}
+	}
+	dirs, err := os.ReadDir(b.run)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	h.dirs = len(dirs)
+	return h
+}
+
+// cycle kills a plugin that was started n times again, and starts it once more.
+func (b *bench) cycle(name string, n int) error {
+	s, err := b.until(name, func(s Status) bool { return s.State == Running && s.Restarts == n })
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
+		return err
+	}
+	if _, err := b.until(name, func(s Status) bool { return s.State == BackOff }); err != nil {
+		return err
+	}
+	return b.Restart(name) // does not wait for the back-off, which grows no more either
+}
+
+// Plugins that are started and killed over and over, several at once, leave no process, socket, directory or descriptor
+// behind. A thousand times with BCD_PLUGIN_CYCLES=1000.
 func TestNothingIsLeftOfKilledPlugins(t *testing.T) {
 	cycles := 50
 	if s := os.Getenv(cyclesEnv); s != "" {
@@ -93,36 +142,46 @@ func TestNothingIsLeftOfKilledPlugins(t *testing.T) {
 		}
 		cycles = n
 	}
-	b := newBench(t, "a:good=alpha@1.0.0").start()
-	first := b.status("a")
-	open, below := descriptors(t), descendants(t)
-	began := time.Now()
-	for i := range cycles {
-		s := b.await("a", func(s Status) bool { return s.State == Running && s.Restarts == i })
-		kill(t, s.PID)
-		b.await("a", func(s Status) bool { return s.State == BackOff })
-		b.clock.asleep(t, time.Second)
-		if err := b.Restart("a"); err != nil { // does not wait for the back-off, which grows no more either
-			t.Fatal(err)
+	names := []string{"a", "b", "c", "d", "e"}
+	each := cycles / len(names)
+	var modes []string
+	for _, n := range names {
+		modes = append(modes, n+":good="+n+"@1.0.0")
+	}
+	b := newBench(t, modes...).start()
+	atWork := func(restarts int) (pids []int) {
+		t.Helper()
+		for _, n := range names {
+			pids = append(pids, b.await(n, func(s Status) bool { return s.State == Running && s.Restarts == restarts }).PID)
 		}
+		b.clock.sleeping(t, healthEvery, len(names)) // each was asked for its health: nothing is under way
+		return pids
 	}
-	s := b.await("a", func(s Status) bool { return s.State == Running && s.Restarts == cycles })
-	t.Logf("%d cycles in %s", cycles, time.Since(began))
-	b.clock.asleep(t, healthEvery)
-	if n := descriptors(t); n > open+2 { // a moment's difference in what the runtime holds
-		t.Errorf("%d descriptors are open, %d were", n, open)
+	pids := atWork(0)
+	before := b.holds()
+	began := time.Now()
+	var all sync.WaitGroup
+	for _, n := range names {
+		all.Go(func() {
+			for i := range each {
+				if err := b.cycle(n, i); err != nil {
+					t.Errorf("cycle %d of %s: %v", i, n, err)
+					return
+				}
+			}
+		})
 	}
-	if now := descendants(t); len(now) != len(below) {
-		t.Errorf("the processes are %v, they were %v", now, below)
+	all.Wait()
+	t.Logf("%d cycles in %s", each*len(names), time.Since(began))
+	pids = append(pids, atWork(each)...)
+	if after := b.holds(); !reflect.DeepEqual(before, after) || before.processes < len(names) || before.sockets != len(names) || before.dirs != len(names) {
+		t.Errorf("before it held %+v, after it %+v", before, after)
 	}
-	if dirs, err := os.ReadDir(b.run); err != nil || len(dirs) != 1 {
-		t.Errorf("socket directories: %v, %v", dirs, err)
-	}
-	all := descendants(t)
+	pids = append(pids, descendants(t)...)
 	b.stop()
-	gone(t, append(all, first.PID, s.PID))
-	if dirs, err := os.ReadDir(b.run); err != nil || len(dirs) != 0 {
-		t.Errorf("left behind: %v, %v", dirs, err)
+	gone(t, pids)
+	if left := b.holds(); left.processes != 0 || left.sockets != 0 || left.dirs != 0 {
+		t.Errorf("left behind: %+v", left)
 	}
 }
 

@@ -157,23 +157,28 @@ func (c *clock) advance(d time.Duration) {
 }
 
 // asleep waits until somebody sleeps for just d.
-func (c *clock) asleep(t *testing.T, d time.Duration) {
+func (c *clock) asleep(t *testing.T, d time.Duration) { t.Helper(); c.sleeping(t, d, 1) }
+
+// sleeping waits until at least n sleep for just d.
+func (c *clock) sleeping(t *testing.T, d time.Duration, n int) {
 	t.Helper()
 	timeout := time.After(limit)
 	for {
 		c.mu.Lock()
-		changed := c.changed
+		changed, found := c.changed, 0
 		for s := range c.waiting {
 			if s.d == d {
-				c.mu.Unlock()
-				return
+				found++
 			}
 		}
 		c.mu.Unlock()
+		if found >= n {
+			return
+		}
 		select {
 		case <-changed:
 		case <-timeout:
-			t.Fatalf("nobody sleeps for %s", d)
+			t.Fatalf("%d sleep for %s, want %d", found, d, n)
 		}
 	}
 }
@@ -301,19 +306,28 @@ func (b *bench) status(name string) Status {
 // await waits until a plugin is as ok says.
 func (b *bench) await(name string, ok func(Status) bool) Status {
 	b.t.Helper()
+	s, err := b.until(name, ok)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// until is await for any goroutine.
+func (b *bench) until(name string, ok func(Status) bool) (Status, error) {
 	timeout := time.After(limit)
 	tick := time.NewTicker(20 * time.Millisecond) // not every field changes with a notice
 	defer tick.Stop()
 	for {
 		s := b.status(name)
 		if ok(s) {
-			return s
+			return s, nil
 		}
 		select {
 		case <-b.moved:
 		case <-tick.C:
 		case <-timeout:
-			b.t.Fatalf("%s stands at %+v\n%s", name, s, b.logs)
+			return s, fmt.Errorf("%s stands at %+v\n%s", name, s, b.logs)
 		}
 	}
 }
