@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/better-compute/bcd/app"
 )
 
 // addresses remembers where BMCs are.
@@ -21,8 +23,26 @@ const (
 	maxLookups    = 16              // addresses taken from one lookup
 )
 
+// RememberMachine notes every address that a machine's drivers reach. Call it at start for every machine, and whenever one was
+// bound.
+func (r *Registry) RememberMachine(ctx context.Context, m *app.Machine) {
+	known := map[string]bool{"": true}
+	note := func(address string) {
+		if !known[address] {
+			known[address] = true
+			r.Remember(ctx, address)
+		}
+	}
+	if m.BMC != nil {
+		note(m.BMC.Address)
+	}
+	for _, b := range m.Drivers {
+		note(addressOf(b.Config))
+	}
+}
+
 // Remember notes a BMC's address, as an operator writes it, so that IsBMC knows it. A host name is resolved now, and again
-// at each call to that BMC. Call it at start for every enrolled machine.
+// at each call to that BMC.
 func (r *Registry) Remember(ctx context.Context, address string) {
 	host := hostOf(address)
 	if host == "" {

@@ -97,6 +97,9 @@ func (s *Site) wireDrivers(ctx context.Context) error {
 // bind makes the bindings of a machine that is being enrolled. What is doubtful goes into its audit trail.
 func (s *Site) bind(ctx context.Context, m *app.Machine, own map[string]app.Binding, force bool) error {
 	warnings, err := s.bindings.Bind(ctx, m, own, force)
+	if err == nil {
+		s.registry.RememberMachine(ctx, m) // its drivers may not have been asked
+	}
 	for _, w := range warnings {
 		s.emit(app.Event{Time: now().UTC(), Kind: "machine.bound", Level: "warn", MachineID: m.ID, Actor: "system", Message: w})
 	}

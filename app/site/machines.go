@@ -219,8 +219,11 @@ func (s *Site) probe(ctx context.Context, in api.BMCInput) (*api.Card, error) {
 }
 
 // fetcher is the client that gets images by URL for a user. It refuses addresses that the user could not reach himself:
-// loopback, link-local and multicast ones, and those of BMCs.
+// loopback, link-local and multicast ones, and those of BMCs, by number or by name.
 func (s *Site) fetcher() *http.Client {
+	refused := func(address any) error {
+		return app.Errorf(app.Forbidden, "address-refused", "%s is an address that nothing is fetched from", address).At("url").Do("serve the image from another host")
+	}
 	d := net.Dialer{Timeout: 10 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
 		if err != nil {
@@ -228,9 +231,15 @@ func (s *Site) fetcher() *http.Client {
 		}
 		a := ap.Addr().Unmap()
 		if a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified() || a.IsMulticast() || s.registry.IsBMC(a) {
-			return app.Errorf(app.Forbidden, "address-refused", "%s is an address that nothing is fetched from", a).At("url").Do("serve the image from another host")
+			return refused(a)
 		}
 		return nil
 	}}
-	return &http.Client{Transport: &http.Transport{DialContext: d.DialContext, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second}}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		if host, _, err := net.SplitHostPort(address); err == nil && s.registry.IsBMCHost(host) {
+			return nil, refused(host) // a name may lead elsewhere by now than when it was remembered
+		}
+		return d.DialContext(ctx, network, address)
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: dial, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second}}
 }

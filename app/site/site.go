@@ -237,10 +237,8 @@ func (s *Site) rememberBMCs(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, m := range page.Items {
-			if m.BMC != nil {
-				s.registry.Remember(ctx, m.BMC.Address)
-			}
+		for i := range page.Items {
+			s.registry.RememberMachine(ctx, &page.Items[i])
 		}
 		if after = page.Next; after == "" {
 			return nil
