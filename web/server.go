@@ -93,6 +93,9 @@ func (s *Server) routes() http.Handler {
 	}
 	for _, rt := range s.API.Routes() {
 		e.Add(rt.Method, echoPath(rt.Path), func(c echo.Context) error {
+			if rt.Duplex {
+				defer api.Duplex(c.Response(), c.Request())()
+			}
 			who, err := s.identify(c.Request())
 			if err != nil {
 				problem.Write(c.Response(), c.Request(), s.Log, err)

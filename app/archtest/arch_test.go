@@ -59,6 +59,7 @@ var rooms = map[string][]string{
 	"app/metal":    {"app", "app/workflow", "app/agent", "app/drivers", "plugins/driver", "proto/"},
 	"app/host":     {"app"},
 	"app/listen":   {},
+	"app/serial":   {"app"},
 	"app/archtest": {},
 	// The wiring: the only rooms that know every adapter.
 	"app/site": {"*"},

@@ -158,7 +158,22 @@ func (h *Handle) Stream(ctx context.Context, kind, operation string, args json.R
 		defer leave()
 	}
 	s, err := b.driver.Stream(h.r.contextFor(ctx, b, h.o), driver.Call{Kind: kind, Operation: operation, Config: b.config, Args: args})
-	return s, Error(err)
+	if err != nil {
+		return nil, Error(err)
+	}
+	return worded{s}, nil
+}
+
+// worded is an open stream whose errors are for people.
+type worded struct{ io.ReadWriteCloser }
+
+// Read gives io.EOF at the proper end.
+func (w worded) Read(p []byte) (int, error) {
+	n, err := w.ReadWriteCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = Error(err)
+	}
+	return n, err
 }
 
 // Halt ends every call to a BMC at once, running and waiting, for a forced delete.

@@ -115,8 +115,9 @@ func (s *Site) wireMachines(context.Context) error {
 	}
 	s.ports.Verdict, s.ports.CD = s.verdict, bootCDs{s}
 	s.ports.Register()
+	s.openSerial()
 	s.service = &service{
-		ports: s.ports, db: s.db, flows: s.engine, record: s.emit, claim: s.claim, untold: s.untold, now: now, probe: s.probe, halt: s.halt, forget: s.forget,
+		ports: s.ports, serials: s.serials, db: s.db, flows: s.engine, record: s.emit, claim: s.claim, untold: s.untold, now: now, probe: s.probe, halt: s.halt, forget: s.forget,
 		enroll: enroll.New(s.ports, enroll.Config{
 			Network: s.db, Questions: s.db, Seal: s.seal, Forget: s.unseal, Bind: s.bind,
 			Probe: func(ctx context.Context, b app.BMC) (driver.Card, error) {

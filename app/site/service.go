@@ -16,6 +16,7 @@ import (
 	"github.com/better-compute/bcd/app/metal/release"
 	"github.com/better-compute/bcd/app/metal/rescue"
 	"github.com/better-compute/bcd/app/metal/rotate"
+	"github.com/better-compute/bcd/app/serial"
 	"github.com/better-compute/bcd/app/workflow"
 	"github.com/better-compute/bcd/web/api"
 )
@@ -33,6 +34,7 @@ type service struct {
 	iso        *bootiso.Verbs
 	power      *power.Verbs
 	rotate     *rotate.Verbs
+	serials    *serial.Consoles
 	query      func(ctx context.Context, m *app.Machine, operation string) (json.RawMessage, error)
 	probe      func(ctx context.Context, in api.BMCInput) (*api.Card, error)
 	halt       func(m *app.Machine)                            // ends all traffic to a machine's BMC, running and waiting

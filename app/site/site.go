@@ -27,6 +27,7 @@ import (
 	"github.com/better-compute/bcd/app/metal/deploy"
 	"github.com/better-compute/bcd/app/recorder"
 	"github.com/better-compute/bcd/app/secret"
+	"github.com/better-compute/bcd/app/serial"
 	"github.com/better-compute/bcd/app/workflow"
 	"github.com/better-compute/bcd/bmc/redfish"
 	"github.com/better-compute/bcd/images/catalog"
@@ -82,6 +83,7 @@ type Site struct {
 	bus      *event.Bus
 	recorder *recorder.Recorder
 	consoles consoles
+	serials  *serial.Consoles
 	asked    questions
 	vault    *secret.Vault
 	access   *access.Service
@@ -280,7 +282,7 @@ func (s *Site) urls(address string) (siteURLs, bootURLs []string) {
 func (s *Site) wireWeb(ctx context.Context) (err error) {
 	s.api, err = api.New(api.Config{
 		Machines: s.db, Network: s.db, Images: s.db, Events: s.db, Profiles: s.db, Settings: s.db, Workflows: s.engine, Access: s.access,
-		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry, s.bus.Emit}, Bindings: s.bindings, Approvals: s.db, Operations: s.db, BootOrders: s.db, Kexec: s.db, Certificates: s.db,
+		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry, s.bus.Emit}, Bindings: s.bindings, Consoles: s.serials, Approvals: s.db, Operations: s.db, BootOrders: s.db, Kexec: s.db, Certificates: s.db,
 		DestructiveBatch: s.cfg.File.Site.DestructiveBatch, Plugins: hosted{s.plugins, s.bus.Emit}, Health: warnings{s.health},
 		Wire:    s.netboot,
 		Version: s.cfg.Version, Log: s.log,
@@ -300,6 +302,7 @@ func (s *Site) wireWeb(ctx context.Context) (err error) {
 	s.add("bindings", s.bindings.Run)
 	s.add("workflows", s.engine.Run)
 	s.add("console", srv.Run)
+	s.add("serial", s.serials.Run)
 	l := &local{s.dir, s.db, s.access, s.takeUp, make(chan struct{})}
 	s.parts = append(s.parts, part{"local", l.run, l.up})
 	return nil

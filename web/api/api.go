@@ -13,6 +13,7 @@ import (
 	"github.com/better-compute/bcd/app/event"
 	"github.com/better-compute/bcd/app/recorder"
 	"github.com/better-compute/bcd/app/secret"
+	"github.com/better-compute/bcd/app/serial"
 	"github.com/better-compute/bcd/app/workflow"
 )
 
@@ -35,6 +36,7 @@ type Config struct {
 	Plugins   Plugins
 	Health    Health
 	Bindings  Bindings
+	Consoles  *serial.Consoles
 
 	Approvals  app.ApprovalStore
 	Operations app.BMCOperationStore
@@ -106,6 +108,7 @@ type Route struct {
 	CLI        CLI            // zero: not on the command line
 	Args       []string       // members of the body that the command line takes as arguments
 	Raw        bool           // the request's or the answer's body is not JSON
+	Duplex     bool           // both are streams of bytes, sent at once
 	Request    reflect.Type   // nil: no body
 	Response   reflect.Type   // nil: no content
 	run        func(*Call) (any, error)

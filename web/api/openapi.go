@@ -91,6 +91,8 @@ func (s *schemas) operation(rt *Route) object {
 		ok["content"] = jsonContent(s.of(rt.Response))
 	case rt.ID == "events.stream":
 		ok["content"] = object{"text/event-stream": object{"schema": object{"type": "string"}}}
+	case rt.Duplex:
+		ok["content"] = object{"application/octet-stream": object{}}
 	case rt.Raw:
 		ok["content"] = jsonContent(object{"type": "object"})
 	}

@@ -13,7 +13,7 @@ var (
 func (a *API) table() []Route {
 	return slices.Concat(
 		a.sessionRoutes(),
-		a.machineRoutes(), a.systemNetworkRoutes(), a.bootOrderRoutes(), a.kexecRoutes(), a.certificateRoutes(), a.verbRoutes(), a.discoveryRoutes(), a.portRoutes(),
+		a.machineRoutes(), a.systemNetworkRoutes(), a.bootOrderRoutes(), a.kexecRoutes(), a.certificateRoutes(), a.verbRoutes(), a.serialRoutes(), a.discoveryRoutes(), a.portRoutes(),
 		a.imageRoutes(), a.workflowRoutes(), a.eventRoutes(),
 		a.networkRoutes(), a.driverRoutes(), a.pluginRoutes(), a.profileRoutes(), a.approvalRoutes(), a.testRoutes(),
 		a.secretRoutes(), a.userRoutes(), a.siteRoutes(),

@@ -20,6 +20,7 @@ import (
 	"github.com/better-compute/bcd/app/event"
 	"github.com/better-compute/bcd/app/recorder"
 	"github.com/better-compute/bcd/app/secret"
+	"github.com/better-compute/bcd/app/serial"
 	"github.com/better-compute/bcd/web"
 	"github.com/better-compute/bcd/web/api"
 	"github.com/better-compute/bcd/web/console"
@@ -58,6 +59,8 @@ type Site struct {
 	API     *api.API
 	Server  *web.Server
 	Service *Service
+	Lines   *Lines
+	Serials *serial.Consoles
 	Catalog *Catalog
 	Flows   *Flows
 	Drivers *Drivers
@@ -82,8 +85,9 @@ func New(t testing.TB, s Store) *Site {
 		t.Fatal(err)
 	}
 	x.Service, x.Catalog = &Service{Store: s}, &Catalog{Store: s}
+	x.serials()
 	x.API, err = api.New(api.Config{Machines: s, Network: s, Images: s, Events: s, Profiles: s, Settings: s, Workflows: x.Flows, Access: x.Access,
-		Secrets: x.Secrets, Bus: x.Bus, Recorder: x.Records, Service: x.Service, Catalog: x.Catalog, Drivers: x.Drivers, Bindings: keeper(t, x, log), Approvals: s, Operations: s, BootOrders: s, Kexec: s, Certificates: s, Plugins: x.Plugins, Health: x.Health, Wire: x.Wire, Version: "test", Log: log})
+		Secrets: x.Secrets, Bus: x.Bus, Recorder: x.Records, Service: x.Service, Catalog: x.Catalog, Drivers: x.Drivers, Bindings: keeper(t, x, log), Consoles: x.Serials, Approvals: s, Operations: s, BootOrders: s, Kexec: s, Certificates: s, Plugins: x.Plugins, Health: x.Health, Wire: x.Wire, Version: "test", Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +99,8 @@ func New(t testing.TB, s Store) *Site {
 // run runs bus and recorder until the test ends.
 func (x *Site) run() {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 2)
+	done := make(chan error, 3)
+	go func() { done <- x.Serials.Run(ctx) }()
 	go func() { done <- x.Bus.Run(ctx) }()
 	go func() { done <- x.Records.Run(ctx) }()
 	x.T.Cleanup(func() {

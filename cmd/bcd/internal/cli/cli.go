@@ -56,7 +56,7 @@ var examples = map[string]string{
 }
 
 // special lists the routes whose commands are written by hand, in this package.
-var special = map[string]bool{"session.login": true, "session.logout": true, "images.upload": true, "events.stream": true, "machines.timeline": true, "discoveries.timeline": true, "machines.tests": true, "machines.boot-order": true, "machines.kexec": true}
+var special = map[string]bool{"session.login": true, "session.logout": true, "images.upload": true, "events.stream": true, "machines.timeline": true, "discoveries.timeline": true, "machines.tests": true, "machines.boot-order": true, "machines.kexec": true, "machines.console": true}
 
 // Commands gives the client commands.
 func Commands() []*cobra.Command {
@@ -76,7 +76,7 @@ func Commands() []*cobra.Command {
 	}
 	parent("image").AddCommand(uploadCommand(), watchImageCommand())
 	parent("event").AddCommand(followCommand())
-	parent("machine").AddCommand(applyCommand(), timelineCommand(), testsCommand(), bootOrderCommand(), kexecCommand())
+	parent("machine").AddCommand(applyCommand(), timelineCommand(), testsCommand(), bootOrderCommand(), kexecCommand(), consoleCommand())
 	parent("discovery").AddCommand(portTimelineCommand())
 	parent("workflow").AddCommand(watchCommand())
 	parent("profile").AddCommand(fileCommands("profile", portableProfile)...)
