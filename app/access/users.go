@@ -136,6 +136,9 @@ func (s *Service) ChangePassword(ctx context.Context, who *Identity, old, fresh,
 	}
 	s.limit.forget(who.User.Name, remote)
 	if u, err = s.UpdateUser(ctx, who.Actor(), u.ID, UserChange{Password: &fresh}); err != nil {
+		if e, ok := app.AsError(err); ok && e.Field == "password" {
+			return nil, e.At("new")
+		}
 		return nil, err
 	}
 	return s.begin(ctx, u)

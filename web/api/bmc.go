@@ -51,7 +51,24 @@ func (in *BMCChange) normalize() error {
 
 func (a *API) setBMC(c *Call, in BMCChange) (*BMCChanged, error) {
 	if err := in.normalize(); err != nil {
-		return nil, err
+		return nil, ofBMC(err)
 	}
-	return a.Service.SetBMC(c, c.actor(), c.Path["id"], in)
+	out, err := a.Service.SetBMC(c, c.actor(), c.Path["id"], in)
+	return out, ofBMC(err)
+}
+
+// ofBMC names the member of a change that an error about a whole machine's BMC is about.
+func ofBMC(err error) error {
+	e, ok := app.AsError(err)
+	if !ok {
+		return err
+	}
+	member, ok := strings.CutPrefix(e.Field, "bmc.")
+	if !ok {
+		return err
+	}
+	if member == "tlsSpkiSha256" {
+		member = "acceptPin"
+	}
+	return e.At(member)
 }

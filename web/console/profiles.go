@@ -66,7 +66,11 @@ func fromYAML(field, text string, into any) error {
 	if err != nil {
 		return app.Invalid(field, "has keys that are no texts").Do("quote them")
 	}
-	return problem.Decode(raw, into)
+	err = problem.Decode(raw, into)
+	if e, ok := app.AsError(err); ok {
+		return app.Invalid(field, "%s %s", e.Field, e.Message).Do("mend it, or take it out")
+	}
+	return err
 }
 
 // profileInput reads the editor.

@@ -159,7 +159,7 @@ func BMC(p Page, m app.Machine, drivers []api.Driver, card *api.Card) templ.Comp
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = Field(p, Input{Name: "username", Label: "User", Auto: "off"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = Field(p, Input{Name: "username", Of: []string{"credentials*"}, Label: "User", Auto: "off"}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

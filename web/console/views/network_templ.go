@@ -1321,7 +1321,7 @@ func subnetFields(p Page, s app.Subnet, action, label string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = Field(p, Input{Name: "leaseTime", Label: "Lease time", Value: time.Duration(s.LeaseTime).String()}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Field(p, Input{Name: "leaseTime", Of: []string{"duration"}, Label: "Lease time", Value: time.Duration(s.LeaseTime).String()}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

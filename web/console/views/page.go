@@ -2,6 +2,7 @@ package views
 
 import (
 	"net/url"
+	"strings"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/access"
@@ -55,19 +56,40 @@ func (p Page) On(name string, standard bool) bool {
 	return standard
 }
 
-// Wrong is the message of the error at a field, "" when it is elsewhere.
-func (p Page) Wrong(name string) string {
-	if p.Err == nil || p.Err.Field != name {
-		return ""
+// within reports whether an error at member is about one of these: a member by its name, or with a star at its end it and
+// whatever is inside it.
+func within(of []string, member string) bool {
+	for _, name := range of {
+		name, open := strings.CutSuffix(name, "*")
+		rest, begins := strings.CutPrefix(member, name)
+		if begins && (rest == "" || open && (rest[0] == '.' || rest[0] == '[')) {
+			return true
+		}
 	}
-	if p.Err.WayOut != "" {
-		return p.Err.Message + ": " + p.Err.WayOut
-	}
-	return p.Err.Message
+	return false
 }
 
-// Input describes a field of a form. Name is the API's name of the field, so that errors find it.
+// Wrong is the message of the error at a field that stands for these members of the API, "" when it is elsewhere.
+func (p Page) Wrong(of ...string) string {
+	if p.Err == nil || p.Err.Field == "" || !within(of, p.Err.Field) {
+		return ""
+	}
+	text := p.Err.Message
+	if p.Err.Field != strings.TrimSuffix(of[0], "*") {
+		text = p.Err.Field + " " + text
+	}
+	if p.Err.WayOut != "" {
+		return text + ": " + p.Err.WayOut
+	}
+	return text
+}
+
+func (p Page) wrong(i Input) string { return p.Wrong(append([]string{i.Name + "*"}, i.Of...)...) }
+
+// Input describes a field of a form. Name is the API's name of the field, so that errors find it; Of lists the further
+// members of the API that the field stands for, as within takes them.
 type Input struct {
+	Of                                                []string
 	Name, Label, Hint, Value, Type, Placeholder, Auto string
 	Required, Mono, Wide                              bool
 	Min                                               string

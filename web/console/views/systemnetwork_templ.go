@@ -195,7 +195,7 @@ func SystemNetwork(p Page, d MachineData) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = Area(p, Input{Name: "network", Label: "Links", Value: networkDraft(d), Wide: true, Mono: true, Hint: "YAML. Kinds of link: port, bond, vlan, bridge. The system that runs now is not touched."}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = Area(p, Input{Name: "network", Of: []string{"links*", "dns*", "search*"}, Label: "Links", Value: networkDraft(d), Wide: true, Mono: true, Hint: "YAML. Kinds of link: port, bond, vlan, bridge. The system that runs now is not touched."}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

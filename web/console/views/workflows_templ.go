@@ -562,7 +562,7 @@ func Workflow(p Page, d WorkflowData) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = decisions(d.W).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = decisions(p, d.W).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
