@@ -158,3 +158,53 @@ func TestPlainHTTPIsToldSo(t *testing.T) {
 		t.Errorf("%q", b)
 	}
 }
+
+// A page about an error is one of the console's pages: whoever is logged in keeps the navigation, the name of the site, the
+// number of problems, and the way out of the session.
+func TestAnErrorsPageKeepsItsFrame(t *testing.T) {
+	x := site(t)
+	x.API.SiteName = "Row B"
+	x.Health.List = []api.Warning{{Level: "warn"}}
+	viewer := x.As(app.RoleViewer)
+	for name, c := range map[string]struct {
+		method, target, header, value string
+		status                        int
+	}{
+		"nothing there":         {"GET", "/nothing", "", "", 404},
+		"a path that is none":   {"GET", "/machines//x", "", "", 400},
+		"no such machine":       {"GET", "/machines/m-none", "", "", 404},
+		"not allowed":           {"GET", "/machines/enroll", "", "", 403},
+		"another site's form":   {"POST", "/settings", "Sec-Fetch-Site", "cross-site", 403},
+		"a method that is none": {"POST", "/health", "", "", 405},
+	} {
+		r := httptest.NewRequest(c.method, "https://bcd.example"+c.target, nil)
+		if c.header != "" {
+			r.Header.Set(c.header, c.value)
+		}
+		r.AddCookie(&http.Cookie{Name: api.CookieName, Value: viewer})
+		w := x.Send(r)
+		if body := w.Body.String(); w.Code != c.status || !strings.Contains(body, "<small>Row B</small>") || !strings.Contains(body, `class="count"`) || !strings.Contains(body, `action="/logout"`) {
+			t.Errorf("%s: %d %s", name, w.Code, body)
+		}
+	}
+}
+
+// The configuration names the site until a person does; a form that is saved as it came leaves it so.
+func TestASiteHasOneName(t *testing.T) {
+	x := site(t)
+	x.API.SiteName = "Row B"
+	admin := x.As(app.RoleAdmin)
+	for _, step := range []struct{ set, want string }{{"Row B", "Row B"}, {"Row C", "Row C"}, {"", "Row B"}} {
+		if w := x.Do("PATCH", "/api/v1/settings", admin, `{"siteName":"`+step.set+`"}`); w.Code != 200 || !strings.Contains(w.Body.String(), step.want) {
+			t.Errorf("%q: %d %s", step.set, w.Code, w.Body)
+		}
+		if got := x.Do("GET", "/health", admin, "").Body.String(); !strings.Contains(got, "<small>"+step.want+"</small>") {
+			t.Errorf("after %q the console says %s", step.set, got)
+		}
+	}
+	x.Do("PATCH", "/api/v1/settings", admin, `{"siteName":"Row B"}`)
+	x.API.SiteName = "Row D"
+	if w := x.Do("GET", "/api/v1/settings", admin, ""); !strings.Contains(w.Body.String(), "Row D") {
+		t.Errorf("a saved form no longer follows the configuration: %s", w.Body)
+	}
+}

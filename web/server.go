@@ -147,5 +147,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, who *access.Identi
 		problem.Write(w, r, s.Log, err)
 		return
 	}
+	if who == nil {
+		who, _ = s.identify(r) // whoever is logged in stays so, and keeps the navigation
+	}
 	s.Console.Fail(w, r, who, err)
 }

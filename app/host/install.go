@@ -87,7 +87,7 @@ const config = `# bcd's configuration. Every line is optional; the values shown 
 # Networks, users, images and machines live in the store: see the console.
 
 [site]
-# name = "bcd"
+# name = ""   # what the console calls this site, until its settings say otherwise
 # data_dir = "/var/lib/bcd"   # after a change run bcd install again: the service may write nowhere else
 # destructive_batch = 5   # machines that one operator may do something to at once that cannot be taken back
 

@@ -18,7 +18,7 @@ import (
 // File is config.toml. Every key is optional.
 type File struct {
 	Site struct {
-		Name    string `toml:"name"`
+		Name    string `toml:"name"` // until a person gives it another in the console's settings; absent: none
 		DataDir string `toml:"data_dir"`
 		// DestructiveBatch is how many machines one operator may do something to at once that cannot be taken back; more
 		// wait for a second one.
@@ -77,7 +77,7 @@ func (f *File) defaults() {
 		at    *string
 		value string
 	}{
-		{&f.Site.Name, "bcd"}, {&f.Site.DataDir, DefaultDataDir}, {&f.Listen.Console, DefaultConsole},
+		{&f.Site.DataDir, DefaultDataDir}, {&f.Listen.Console, DefaultConsole},
 		{&f.Listen.Agent, DefaultAgent}, {&f.Listen.Boot, DefaultBoot},
 	} {
 		if *d.at == "" {
@@ -89,7 +89,7 @@ func (f *File) defaults() {
 // Validate reports every problem at once.
 func (f *File) Validate() error {
 	var errs []error
-	if err := app.ValidName("site.name", f.Site.Name); err != nil {
+	if err := api.ValidSiteName("site.name", f.Site.Name); err != nil {
 		errs = append(errs, err)
 	}
 	if f.Site.DestructiveBatch < 0 || f.Site.DestructiveBatch > 1000 {

@@ -23,7 +23,7 @@ func load(t *testing.T, text string) (File, error) {
 
 func TestConfigDefaults(t *testing.T) {
 	f, err := LoadFile("")
-	if err != nil || f.Site.DataDir != DefaultDataDir || f.Listen.Console != DefaultConsole || f.Site.Name == "" {
+	if err != nil || f.Site.DataDir != DefaultDataDir || f.Listen.Console != DefaultConsole || f.Site.Name != "" {
 		t.Errorf("%+v, %v", f, err)
 	}
 	f, err = load(t, "[listen]\nconsole = \"192.0.2.1:9443\"\nagent = \"[2001:db8::1]:9444\"\n[bmc_drivers]\nredfish = [\"https://192.0.2.0\"]\n")
@@ -74,7 +74,7 @@ func TestConfigMistakesAreNamed(t *testing.T) {
 		"[sit]\nname = \"x\"":                   "unknown key",
 		"[listen]\nconsole = 8443":              "cannot be read",
 		"[listen":                               "cannot be read",
-		"[site]\nname = \"not a name\"":         "site.name",
+		"[site]\nname = \"a\\nb\"":              "site.name",
 		"[listen]\nconsole = \"8443\"":          "listen.console",
 		"[listen]\nagent = \":99999\"":          "listen.agent",
 		"[listen]\nboot = \":80x\"":             "listen.boot",

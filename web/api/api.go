@@ -47,6 +47,8 @@ type Config struct {
 	// DestructiveBatch is how many machines one person may do something to at once that cannot be taken back; default
 	// DefaultDestructiveBatch.
 	DestructiveBatch int
+	// SiteName is what the site is called until a person gives it another name in the settings; "" calls it nothing.
+	SiteName string
 
 	Wire    Wire             // nil: no network is served
 	Version string           // of the program

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"runtime"
 	"strings"
 
@@ -15,13 +16,13 @@ const (
 
 // Settings is what people may change of the appliance.
 type Settings struct {
-	SiteName string   `json:"siteName"` // shown in the console's header
+	SiteName string   `json:"siteName"` // shown in the console's header: the one set here, else [site] name of config.toml
 	SSHKeys  []string `json:"sshKeys"`  // filled into every new deploy form
 }
 
 // SettingsChange changes settings; absent members stay.
 type SettingsChange struct {
-	SiteName *string   `json:"siteName,omitempty" doc:"name in the console's header"`
+	SiteName *string   `json:"siteName,omitempty" doc:"name in the console's header; empty: [site] name of config.toml"`
 	SSHKeys  *[]string `json:"sshKeys,omitempty" doc:"public key filled into every new deploy form" file:"true"`
 }
 
@@ -54,6 +55,7 @@ func (a *API) getSettings(c *Call, _ none) (Settings, error) {
 	if err != nil {
 		return Settings{}, err
 	}
+	name = cmp.Or(name, a.SiteName)
 	keys, err := a.Settings.Setting(c, keySSHKeys)
 	out := Settings{SiteName: name, SSHKeys: []string{}}
 	if keys != "" {
@@ -62,13 +64,19 @@ func (a *API) getSettings(c *Call, _ none) (Settings, error) {
 	return out, err
 }
 
+// ValidSiteName checks what a site may be called; field is named in the error.
+func ValidSiteName(field, name string) error { return app.ValidLine(field, name, 60) }
+
 func (a *API) changeSettings(c *Call, in SettingsChange) (Settings, error) {
 	set := map[string]string{}
 	if in.SiteName != nil {
-		if err := app.ValidLine("siteName", *in.SiteName, 60); err != nil {
+		if err := ValidSiteName("siteName", *in.SiteName); err != nil {
 			return Settings{}, err
 		}
 		set[keySiteName] = *in.SiteName
+		if *in.SiteName == a.SiteName {
+			set[keySiteName] = "" // a form that was saved as it came still follows config.toml
+		}
 	}
 	if in.SSHKeys != nil {
 		if err := validKeys("sshKeys", *in.SSHKeys); err != nil {

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -118,12 +119,38 @@ func (c *Console) Fail(w http.ResponseWriter, r *http.Request, who *access.Ident
 		(&request{w: w, r: r, c: c}).toLogin()
 		return
 	}
-	p := views.Page{Title: "Something is wrong", Who: who, Err: e}
-	view := views.FailureDoor(p)
+	q := &request{w: w, r: r, c: c, Call: &api.Call{Context: r.Context(), Who: who, Remote: r.RemoteAddr}}
+	q.page = views.Page{Title: "Something is wrong", Who: who, Err: e}
+	view := views.FailureDoor
 	if who != nil {
-		view = views.Failure(p)
+		view = views.Failure
+		q.tryFrame()
 	}
-	render(w, r.Context(), problem.Status(e), view)
+	render(w, r.Context(), problem.Status(e), view(q.page))
+}
+
+// tryFrame is frame for a page about an error, which must come even when the frame's facts are what is broken.
+func (q *request) tryFrame() {
+	defer func() {
+		if v := recover(); v != nil {
+			q.c.log.Error("panic in the frame of an error's page", "value", fmt.Sprint(v))
+		}
+	}()
+	q.frame()
+}
+
+// frame collects what stands around every page.
+func (q *request) frame() {
+	if s, err := ask[api.Settings](q, "settings.get", nil); err == nil {
+		q.page.Site = s.SiteName
+	}
+	if h, err := ask[api.List[api.Warning]](q, "health.get", nil); err == nil {
+		for _, w := range h.Items {
+			if w.Level != "info" {
+				q.page.Warnings++
+			}
+		}
+	}
 }
 
 // render writes a page, whole or not at all.
@@ -143,16 +170,7 @@ func render(w http.ResponseWriter, ctx context.Context, status int, view templ.C
 func (q *request) show(title, here string, make func(views.Page) templ.Component) error {
 	q.page.Title, q.page.Here = title, here
 	q.page.Notice = q.takeNotice()
-	if s, err := ask[api.Settings](q, "settings.get", nil); err == nil {
-		q.page.Site = s.SiteName
-	}
-	if h, err := ask[api.List[api.Warning]](q, "health.get", nil); err == nil {
-		for _, w := range h.Items {
-			if w.Level != "info" {
-				q.page.Warnings++
-			}
-		}
-	}
+	q.frame()
 	status := http.StatusOK
 	if q.page.Err != nil {
 		status = problem.Status(q.page.Err)

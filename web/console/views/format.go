@@ -157,6 +157,14 @@ func sentence(e *app.Error) string {
 	return upper(e.Message)
 }
 
+// by names who asked for something: a person, or nobody, when it is part of bcd's own work.
+func by(actor string) string {
+	if actor == "" || actor == "system" {
+		return "bcd itself"
+	}
+	return actor
+}
+
 func upper(s string) string {
 	if strings.HasPrefix(s, "bcd ") { // a name
 		return s

@@ -2322,9 +2322,9 @@ func machineFlows(d MachineData) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var96 string
-				templ_7745c5c3_Var96, templ_7745c5c3_Err = templ.JoinStringErrs(w.Actor)
+				templ_7745c5c3_Var96, templ_7745c5c3_Err = templ.JoinStringErrs(by(w.Actor))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 587, Col: 92}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 587, Col: 96}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var96))
 				if templ_7745c5c3_Err != nil {

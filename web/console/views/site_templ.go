@@ -1100,7 +1100,7 @@ func Settings(p Page, d SettingsData) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = Field(p, Input{Name: "siteName", Label: "Name of the site", Value: d.Settings.SiteName, Placeholder: "Rack row B", Hint: "Shown at the top of every page."}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = Field(p, Input{Name: "siteName", Label: "Name of the site", Value: d.Settings.SiteName, Placeholder: "Rack row B", Hint: "Shown at the top of every page. Empty: the name in config.toml, under [site]."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
