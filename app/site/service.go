@@ -315,11 +315,11 @@ func (s *service) retry(ctx context.Context, actor, id string, _ api.VerbOptions
 }
 
 func (s *service) adopt(ctx context.Context, actor, id string, _ api.VerbOptions) (*workflow.Workflow, error) {
-	return nil, s.change(ctx, actor, id, "machine.adopted", "was adopted as it runs", func(m *app.Machine) error {
+	return nil, s.change(ctx, actor, id, "machine.adopted", "was adopted, and what is on its disks left alone", func(m *app.Machine) error {
 		if err := metal.From(m, "adopt", false, app.StateEnrolled); err != nil {
 			return err
 		}
-		m.State, m.StateSince, m.StateReason = app.StateDeployed, s.now().UTC(), "adopted: its system was not put there by bcd"
+		m.State, m.StateSince, m.StateReason = app.StateDeployed, s.now().UTC(), "adopted: bcd neither put its system there nor looked at it"
 		return nil
 	})
 }

@@ -238,7 +238,7 @@ func (a *API) verbRoutes() []Route {
 		verb(a, ExitRescue, "Leave the rescue system for where the machine was.", plain),
 		verb(a, BootISO, "Boot an ISO image, such as an installer: from a virtual CD, or over the network.", isoOptions),
 		verb(a, ExitISO, "Leave the ISO image for where the machine was, or for the system that it installed.", exitISOOptions),
-		verb(a, Adopt, "Take an enrolled machine that runs an operating system as deployed, untouched.", plain),
+		verb(a, Adopt, "Take an enrolled machine as deployed, on your word that a system is on its disk: nothing is looked at or changed, and it may be off.", plain),
 		verb(a, Power, "Change the power: on, off, soft, cycle, reset.", powerOptions),
 		verb(a, RotateCredential, "Give the BMC a new password, and store it once a login with it was seen.", plain),
 		verb(a, Abort, "End the active workflow.", withReason),

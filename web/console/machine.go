@@ -172,7 +172,7 @@ var verbForms = map[api.Verb]verbForm{
 	api.ExitRescue: {noOptions, "Leaving rescue.", nil},
 	api.BootISO:    {readBootISO, "The ISO is being booted.", machine},
 	api.ExitISO:    {readExitISO, "Leaving the ISO.", nil},
-	api.Adopt:      {noOptions, "The machine is adopted as it runs.", nil},
+	api.Adopt:      {noOptions, "The machine is adopted: its system is left alone.", nil},
 	api.Power:      {readPower, "The power change has begun.", nil},
 
 	api.RotateCredential: {noOptions, "The password is being changed.", nil},

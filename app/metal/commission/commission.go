@@ -34,7 +34,7 @@ func New(p *metal.Ports) *Verbs {
 	p.Flows.RegisterVerb(workflow.Verb{
 		Name: Verb, Version: 1,
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
-			if err := metal.From(m, Verb, changes(w.Steps), app.StateEnrolled, app.StateReady, app.StateFailed); err != nil {
+			if err := metal.From(m, Verb, changes(w.Steps), from...); err != nil {
 				return err
 			}
 			metal.Enter(m, w, app.StateCommissioning, p.Now().UTC())
@@ -57,6 +57,9 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, tests []stri
 	if err != nil {
 		return nil, err
 	}
+	if err := metal.From(m, Verb, false, from...); err != nil {
+		return nil, err
+	}
 	if err := v.p.CanNetboot(ctx, m); err != nil {
 		return nil, err
 	}
@@ -66,6 +69,9 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, tests []stri
 	}
 	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: steps})
 }
+
+// from lists the states that a commissioning starts from.
+var from = []app.State{app.StateEnrolled, app.StateReady, app.StateFailed}
 
 // changes reports whether steps of a profile change more than the power: a locked machine is then refused.
 func changes(steps []workflow.Step) bool {

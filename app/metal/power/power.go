@@ -42,6 +42,9 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID, action string) (*wo
 	if err != nil {
 		return nil, err
 	}
+	if m.WorkflowID != "" {
+		return nil, metal.From(m, Verb, false)
+	}
 	var steps []workflow.Step
 	switch action {
 	case "on", "off", "reset":

@@ -28,7 +28,7 @@ func New(p *metal.Ports) *Verbs {
 	v := &Verbs{p}
 	p.Flows.RegisterVerb(workflow.Verb{Name: Verb, Version: 1, Cleanup: p.AsFound, RetryFrom: func(*workflow.Workflow) int { return 1 },
 		Begin: func(m *app.Machine, w *workflow.Workflow) error {
-			if err := metal.From(m, Verb, false, app.StateEnrolled, app.StateReady, app.StateDeployed, app.StateFailed); err != nil {
+			if err := metal.From(m, Verb, false, from...); err != nil {
 				return err
 			}
 			m.Before, m.WorkflowID = m.State, w.ID
@@ -77,6 +77,9 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (
 			return nil, err
 		}
 	}
+	if err := metal.From(m, Verb, false, from...); err != nil {
+		return nil, err
+	}
 	if err := v.p.CanNetboot(ctx, m); err != nil {
 		return nil, err
 	}
@@ -84,10 +87,16 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string, o Options) (
 	return v.p.Flows.Start(ctx, workflow.New{Verb: Verb, MachineID: m.ID, Actor: actor, Steps: steps, Input: o})
 }
 
+// from lists the states that a rescue starts from.
+var from = []app.State{app.StateEnrolled, app.StateReady, app.StateDeployed, app.StateFailed}
+
 // Leave takes the machine back to where it was: to its disk when it was deployed, and on when it was on.
 func (v *Verbs) Leave(ctx context.Context, actor, machineID string) (*workflow.Workflow, error) {
 	m, err := v.p.Machines.Machine(ctx, machineID)
 	if err != nil {
+		return nil, err
+	}
+	if err := metal.From(m, Exit, false, app.StateRescue); err != nil {
 		return nil, err
 	}
 	if err := v.p.Supports(ctx, m, metal.NetbootOperations...); err != nil {

@@ -77,6 +77,9 @@ func (v *Verbs) Start(ctx context.Context, actor, machineID string) (*workflow.W
 	if err != nil {
 		return nil, err
 	}
+	if m.WorkflowID != "" {
+		return nil, metal.From(m, Verb, false)
+	}
 	if m.BMC == nil || !strings.HasPrefix(m.BMC.CredentialRef, "secret://") {
 		return nil, app.Errorf(app.Unsupported, "rotation-unsupported", "only a credential stored here can be rotated").Do("rotate it where it is kept")
 	}
