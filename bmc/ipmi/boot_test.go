@@ -86,6 +86,45 @@ func TestBootModeIsKept(t *testing.T) {
 	}
 }
 
+// Flags that a BMC cannot show (OpenBMC, after Redfish set a device that IPMI has no word for) are of unknown mode, and are
+// replaced all the same; the timer of the flags may be a BMC's secret.
+func TestBootFlagsThatCannotBeRead(t *testing.T) {
+	flags, device, hidden := byte(0), byte(0), true
+	inner := bootScript(&flags, &device, asSent, "")
+	r, _ := newScripted(t, func(c string, x command) answer {
+		switch {
+		case strings.HasPrefix(c, "raw 0x00 0x08 0x03"):
+			return failing("Unable to send RAW command (channel=0x0 netfn=0x0 lun=0x0 cmd=0x8 rsp=0x80): Unknown (0x80)")
+		case strings.HasPrefix(c, "chassis bootparam get") && hidden:
+			return failing("Get Chassis Boot Parameter 5 failed: Unspecified error")
+		}
+		hidden = false // what was written is in IPMI's words
+		return inner(c, x)
+	})
+	raw := string(r.must(t, "management", "setBootDevice", `["pxe"]`))
+	if flags != 0x80 || device != 0x04 || !strings.Contains(raw, "legacy mode") {
+		t.Errorf("the BMC stores %02x %02x: %s", flags, device, raw)
+	}
+}
+
+// A stale flag stays readable: the parameter's own mark and the flags' bit must both say valid.
+func TestBootFlagsReadBack(t *testing.T) {
+	for text, want := range map[string]bootFlags{
+		bootParam(0xe0, 0x08): {valid: true, persistent: true, efi: true, code: 2},
+		bootParam(0x20, 0x04): {efi: true, code: 1},
+		strings.Replace(bootParam(0xa0, 0x04), "valid/unlocked", "invalid/locked", 1): {efi: true, code: 1},
+	} {
+		if got, ok := parseBootFlags(text); !ok || got != want {
+			t.Errorf("%q reads as %+v, want %+v", text, got, want)
+		}
+	}
+	for _, text := range []string{"", "Boot parameter data: ", "Boot parameter data: zz", "Boot parameter data: e0", "Boot parameter data: " + strings.Repeat("00", 17)} {
+		if got, ok := parseBootFlags(text); ok {
+			t.Errorf("%q reads as %+v", text, got)
+		}
+	}
+}
+
 func TestBootRefusals(t *testing.T) {
 	var flags, device byte
 	r, _ := newScripted(t, bootScript(&flags, &device, asSent, "Set Chassis Boot Parameter 5 failed: Command response could not be provided"))

@@ -159,7 +159,7 @@ func (l *login) fault(c command, a answer) *driver.Error {
 
 // chatter are lines of ipmitool that say nothing about a failure.
 var chatter = []string{
-	"Unable to Get Channel Cipher Suites", "Get Channel Cipher Suites failed", "Loading IANA PEN Registry", "IANA PEN registry open failed",
+	"Unable to Get Channel Cipher Suites", "Get Channel Cipher Suites failed", "IANA PEN",
 	"Using best available cipher suite", "Running Get", "Error response 0x", "Invalid completion code received", "Discovered IPMB address",
 	"Failed to Close Session", "tcgetattr:", "Key: ", noSession,
 }

@@ -172,9 +172,39 @@ func TestMakers(t *testing.T) {
 		"Manufacturer ID : 10876\nManufacturer Name : Unknown (0x2A7C)\n":          "Supermicro",
 		"Manufacturer ID : 64999\nManufacturer Name : Unknown\n":                   "IANA 64999",
 		"Manufacturer ID : 0\nManufacturer Name : Unknown\n":                       "",
+		"Manufacturer ID : 16777215\nManufacturer Name : Unknown (0xFFFFFF)\n":     "", // ipmitool 1.8.19
+		"Manufacturer ID : 1048575\nManufacturer Name : Unknown (0xFFFFF)\n":       "", // and 1.8.18, of the same BMC
+		"Manufacturer ID : 15739516\nManufacturer Name : Unknown (0xF02A7C)\n":     "Supermicro",
+		"Manufacturer ID : many\nManufacturer Name : Unknown\n":                    "",
 	} {
 		if got := parseMC(in).maker; got != want {
 			t.Errorf("%q is made by %q, want %q", in, got, want)
+		}
+	}
+}
+
+// What ipmitool says beside an answer is no failure, and no answer.
+func TestNoiseIsNoFailure(t *testing.T) {
+	for name, noise := range map[string]string{
+		"a BMC without Get Channel Cipher Suites": "Unable to Get Channel Cipher Suites\n",
+		"no IANA registry":                        "IANA PEN registry open failed: No such file or directory\nFailed to load entries from IANA PEN Registry\n",
+		"Close Session refused":                   "Failed to Close Session: invalid session ID 11223302\n",
+	} {
+		quiet := machine(nil)
+		r, _ := newScripted(t, func(c string, x command) answer {
+			a := quiet(c, x)
+			a.stderr = noise + a.stderr
+			return a
+		})
+		if p := string(r.must(t, "power", "getPower", `[]`)); p != `{"power":"on"}` {
+			t.Errorf("%s: the power is %s", name, p)
+		}
+		if inv := r.inspect(t); inv.SerialNumber != "S1" || inv.BMC.Manufacturer != "Dell Inc." || inv.Warnings != nil {
+			t.Errorf("%s: got %+v", name, inv)
+		}
+		deaf, _ := newScripted(t, func(string, command) answer { return failing(noise + "Get Chassis Power Status failed: Node busy") })
+		if e := deaf.refused(t, "power", "getPower", `[]`, driver.CodeBusy); !strings.HasSuffix(e.Message, "Get Chassis Power Status failed: Node busy") {
+			t.Errorf("%s: a failure reads as %q", name, e.Message)
 		}
 	}
 }

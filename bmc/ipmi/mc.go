@@ -1,12 +1,15 @@
 package ipmi
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // mc is what "mc info" says.
 type mc struct {
 	firmware  string
 	maker     string // "" unknown
-	makerID   string // IANA enterprise number, decimal; "" when not given
+	makerID   string // IANA enterprise number, decimal, 20 bits; "" when not given
 	productID string // decimal
 }
 
@@ -20,7 +23,7 @@ var makers = map[string]string{
 // parseMC reads "mc info".
 func parseMC(text string) mc {
 	found, _ := fields(text, "Firmware Revision", "Manufacturer ID", "Manufacturer Name", "Product ID")
-	id, _, _ := strings.Cut(value(found["Manufacturer ID"]), " ")
+	id := enterprise(found["Manufacturer ID"])
 	product, _, _ := strings.Cut(value(found["Product ID"]), " ")
 	m := mc{firmware: value(found["Firmware Revision"]), maker: value(found["Manufacturer Name"]), makerID: id, productID: product}
 	if m.maker == "" || strings.HasPrefix(m.maker, "Unknown") {
@@ -30,4 +33,17 @@ func parseMC(text string) mc {
 		}
 	}
 	return m
+}
+
+// enterprise gives a manufacturer's number as both releases of ipmitool would print it: an id has 20 bits, the four above
+// them are reserved (IPMI 2.0, section 20.1), and 1.8.18 cuts them off where 1.8.19 prints what a BMC leaves in them. All
+// zeros and all ones name nobody.
+func enterprise(text string) string {
+	digits, _, _ := strings.Cut(strings.TrimSpace(text), " ")
+	n, err := strconv.ParseUint(digits, 10, 24)
+	const bits = 1<<20 - 1
+	if n &= bits; err != nil || n == 0 || n == bits {
+		return ""
+	}
+	return strconv.FormatUint(n, 10)
 }
