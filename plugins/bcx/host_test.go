@@ -2,6 +2,8 @@ package bcx
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -168,6 +170,39 @@ func TestBadStarts(t *testing.T) {
 				t.Errorf("%v, want %q", err, want)
 			}
 		})
+	}
+}
+
+// CallTimeout is the deadline of calls that have none of their own.
+func TestCallTimeout(t *testing.T) {
+	c := inRole(t, "echo")
+	left := func(ctx context.Context, d *driver.Driver) time.Duration {
+		t.Helper()
+		out, err := d.Invoke(driver.NewContext(ctx), call("acme-echo", "left", ""))
+		var ms int64
+		if err != nil || json.Unmarshal(out, &ms) != nil && string(out) != "{}" {
+			t.Fatalf("%s, %v", out, err)
+		}
+		return time.Duration(ms) * time.Millisecond
+	}
+	_, without := startHost(t, c)
+	c.CallTimeout = time.Hour
+	_, with := startHost(t, c)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Hour)
+	defer cancel()
+	if got := left(t.Context(), without); got != 0 {
+		t.Errorf("a call without any deadline has %s", got)
+	}
+	if got := left(t.Context(), with); got > time.Hour || got < time.Hour-limit {
+		t.Errorf("a call without its own deadline has %s", got)
+	}
+	if got := left(ctx, with); got < 10*time.Hour-limit {
+		t.Errorf("a call with its own deadline has %s", got)
+	}
+	c.CallTimeout = 100 * time.Millisecond
+	_, short := startHost(t, c)
+	if _, err := short.Invoke(driver.NewContext(t.Context()), call("acme-echo", "hang", "")); codeOf(err) != driver.CodeTimeout {
+		t.Errorf("a call that takes longer: %v", err)
 	}
 }
 

@@ -171,6 +171,11 @@ func (e *echo) Invoke(ctx *driver.Context, op string, args []json.RawMessage) (a
 	case "deaf": // for good
 		ctx.Emit(driver.Progress{Phase: "hanging"})
 		select {}
+	case "left": // until its deadline, in milliseconds; null: it has none
+		if until, has := ctx.Deadline(); has {
+			return time.Until(until).Milliseconds(), nil
+		}
+		return nil, nil
 	case "binary":
 		return json.RawMessage("\"\xff\""), nil
 	}

@@ -123,7 +123,7 @@ func TestConfigIssues(t *testing.T) {
 		`{}`:                                     "/address: is missing",
 		`[]`:                                     "must be an object, not a list",
 		`{"address":7}`:                          "/address: must be text, not a number",
-		`{"address":""}`:                         "/address: must have at least 1 characters",
+		`{"address":""}`:                         "/address: must not be empty",
 		`{"address":"x","adress":"y"}`:           "/adress: is not known to this driver",
 		`{"address":"x","options":{"suite":0}}`:  "/options/suite: must be at least 3",
 		`{"address":"x","options":{"suite":99}}`: "/options/suite: must be at most 17",
@@ -138,6 +138,43 @@ func TestConfigIssues(t *testing.T) {
 		issues := d.ValidateConfig(json.RawMessage(config))
 		if want == "" && len(issues) > 0 || want != "" && (len(issues) == 0 || !strings.HasPrefix(issues[0].String(), want) && !strings.Contains(issues[0].String(), "limit is")) {
 			t.Errorf("%.60s: %v, want %q", config, issues, want)
+		}
+	}
+}
+
+// What a schema may demand is told in the operator's words, not in the schema's.
+func TestEveryMistakeIsWorded(t *testing.T) {
+	d, err := Define(Definition{ID: "x", Version: "1.0.0", RunsOn: RunsOnSite, Implements: map[string]Factory{"power": nothing}, Config: []byte(`{
+		"dependentRequired":{"user":["pass","realm"]},"maxProperties":3,
+		"properties":{"s":{"minLength":3,"maxLength":5},"one":{"maxLength":1},"l":{"minItems":1,"maxItems":2,"uniqueItems":true},"o":{"type":"object","minProperties":1},
+			"n":{"minimum":2.5,"maximum":10},"x":{"exclusiveMinimum":0,"exclusiveMaximum":1},"m":{"multipleOf":0.25},"p":{"pattern":"^[a-z]+$"},"c":{"const":"on"},
+			"e":{"enum":[1,"b",null]},"t":{"type":["string","integer"]},"old":false}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for config, want := range map[string]string{
+		`{"s":"ab"}`:                            "/s: must have at least 3 characters",
+		`{"s":"abcdef"}`:                        "/s: must have at most 5 characters",
+		`{"one":"ab"}`:                          "/one: must have at most 1 character",
+		`{"l":[]}`:                              "/l: must have at least 1 entry",
+		`{"l":[1,2,3]}`:                         "/l: must have at most 2 entries",
+		`{"l":["a","a"]}`:                       "/l: has the same entry twice, at 0 and 1",
+		`{"o":{}}`:                              "/o: must have at least 1 field",
+		`{"n":2}`:                               "/n: must be at least 2.5",
+		`{"n":11}`:                              "/n: must be at most 10",
+		`{"x":0}`:                               "/x: must be more than 0",
+		`{"x":1}`:                               "/x: must be less than 1",
+		`{"m":0.3}`:                             "/m: must be a multiple of 0.25",
+		`{"p":"A"}`:                             "/p: is not in the expected form (^[a-z]+$)",
+		`{"c":"off"}`:                           `/c: must be "on"`,
+		`{"e":2}`:                               `/e: must be one of 1, "b", null`,
+		`{"t":[]}`:                              "/t: must be a whole number or text, not a list",
+		`{"old":1}`:                             "/old: must be left out",
+		`{"user":"u"}`:                          "with user these are needed too: pass, realm",
+		`{"s":"abc","p":"a","c":"on","one":""}`: "must have at most 3 fields",
+	} {
+		if issues := d.ValidateConfig(json.RawMessage(config)); len(issues) != 1 || issues[0].String() != want {
+			t.Errorf("%s: %v, want %q", config, issues, want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"slices"
 	"strings"
 
@@ -178,20 +179,62 @@ func issueOf(e *jsonschema.ValidationError) Issue {
 		at.Message = "must be " + values([]any{k.Want})
 	case *kind.Pattern:
 		at.Message = "is not in the expected form (" + k.Want + ")"
-	case *kind.Format:
-		at.Message = "is not a valid " + k.Want
-	case *kind.MinLength:
-		at.Message = fmt.Sprintf("must have at least %d characters", k.Want)
-	case *kind.MaxLength:
-		at.Message = fmt.Sprintf("must have at most %d characters", k.Want)
-	case *kind.Minimum:
-		at.Message = "must be at least " + k.Want.RatString()
-	case *kind.Maximum:
-		at.Message = "must be at most " + k.Want.RatString()
+	case *kind.DependentRequired:
+		at.Message = fmt.Sprintf("with %s these are needed too: %s", clip(k.Prop), sortedList(k.Missing))
+	case *kind.FalseSchema:
+		at.Message = "must be left out"
 	default:
-		at.Message = fmt.Sprintf("does not fit (%s)", strings.Join(e.ErrorKind.KeywordPath(), "/"))
+		at.Message = bounds(e.ErrorKind)
 	}
 	return at
+}
+
+// bounds words what is too short, too long, too few, too many, too small or too large.
+func bounds(k jsonschema.ErrorKind) string {
+	count := func(how string, n int, one, many string) string {
+		if n == 1 {
+			return fmt.Sprintf("must have at %s 1 %s", how, one)
+		}
+		return fmt.Sprintf("must have at %s %d %s", how, n, many)
+	}
+	switch k := k.(type) {
+	case *kind.MinLength:
+		if k.Want == 1 {
+			return "must not be empty"
+		}
+		return count("least", k.Want, "character", "characters")
+	case *kind.MaxLength:
+		return count("most", k.Want, "character", "characters")
+	case *kind.MinItems:
+		return count("least", k.Want, "entry", "entries")
+	case *kind.MaxItems:
+		return count("most", k.Want, "entry", "entries")
+	case *kind.MinProperties:
+		return count("least", k.Want, "field", "fields")
+	case *kind.MaxProperties:
+		return count("most", k.Want, "field", "fields")
+	case *kind.UniqueItems:
+		return fmt.Sprintf("has the same entry twice, at %d and %d", k.Duplicates[0], k.Duplicates[1])
+	case *kind.Minimum:
+		return "must be at least " + number(k.Want)
+	case *kind.Maximum:
+		return "must be at most " + number(k.Want)
+	case *kind.ExclusiveMinimum:
+		return "must be more than " + number(k.Want)
+	case *kind.ExclusiveMaximum:
+		return "must be less than " + number(k.Want)
+	case *kind.MultipleOf:
+		return "must be a multiple of " + number(k.Want)
+	}
+	return fmt.Sprintf("does not fit (%s)", strings.Join(k.KeywordPath(), "/"))
+}
+
+// number is a bound as people write it.
+func number(r *big.Rat) string {
+	if r.IsInt() {
+		return r.RatString()
+	}
+	return strings.TrimRight(r.FloatString(9), "0")
 }
 
 // sortedList joins names for a message.
