@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,13 +76,28 @@ func (c *Conn) ready(ctx context.Context) error {
 			return nil
 		case connectivity.TransientFailure, connectivity.Shutdown:
 			_, err := c.plugin.Health(ctx, &driverv1.HealthRequest{}) // its failure carries the reason
-			return fmt.Errorf("the plugin could not be authenticated: %s", clean(status.Convert(err).Message(), maxText))
+			return unconnected(status.Convert(err).Message())
 		default:
 			if !c.grpc.WaitForStateChange(ctx, s) {
 				return fmt.Errorf("reaching the plugin: %w", context.Cause(ctx))
 			}
 		}
 	}
+}
+
+// unconnected words gRPC's reason for a first connection that failed: connection error: desc = "transport: authentication
+// handshake failed: ...".
+func unconnected(reason string) error {
+	if _, quoted, ok := strings.Cut(reason, "desc = "); ok {
+		if bare, err := strconv.Unquote(quoted); err == nil {
+			reason = bare
+		}
+	}
+	reason = strings.TrimPrefix(reason, "transport: ")
+	if tls, ok := strings.CutPrefix(reason, "authentication handshake failed: "); ok {
+		return fmt.Errorf("the plugin could not be authenticated: %s", clean(tls, maxText))
+	}
+	return fmt.Errorf("the plugin does not speak gRPC: %s", clean(reason, maxText))
 }
 
 // Lost is closed once the connection is gone, by Close too.

@@ -177,6 +177,14 @@ func raw(mode string) {
 		}
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, ClientAuth: tls.RequireAnyClientCert}
+	if mode == "garbage-frames" {
+		config.NextProtos = []string{"h2"}
+		for secure := tls.NewListener(l, config); ; {
+			c, err := secure.Accept()
+			check(err)
+			_, _ = c.Write([]byte(strings.Repeat("\x00\xff garbage ", 1000)))
+		}
+	}
 	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
 	driverv1.RegisterDriverPluginServer(s, &rawPlugin{mode: mode})
 	go func() {

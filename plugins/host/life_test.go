@@ -86,19 +86,7 @@ type held struct {
 // holds counts what the host holds now.
 func (b *bench) holds() held {
 	b.t.Helper()
-	h := held{processes: len(descendants(b.t)), descriptors: map[string]int{}}
-	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	for _, e := range open {
-		target, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if err != nil {
-			continue // the directory that is being read
-		}
-		kind, _, _ := strings.Cut(strings.TrimPrefix(target, "anon_inode:"), ":")
-		h.descriptors[kind]++
-	}
+	h := held{processes: len(descendants(b.t)), descriptors: descriptors(b.t)}
 	bound, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
 		b.t.Fatal(err)
@@ -114,6 +102,25 @@ func (b *bench) holds() held {
 	}
 	h.dirs = len(dirs)
 	return h
+}
+
+// descriptors counts those that are open, by sort.
+func descriptors(t *testing.T) map[string]int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sorts := map[string]int{}
+	for _, e := range open {
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err != nil {
+			continue // the directory that is being read
+		}
+		kind, _, _ := strings.Cut(strings.TrimPrefix(target, "anon_inode:"), ":")
+		sorts[kind]++
+	}
+	return sorts
 }
 
 // cycle kills a plugin that was started n times again, and starts it once more.

@@ -145,10 +145,10 @@ func (p *plugin) serve(ctx context.Context, run *process) error {
 	defer done()
 	desc, err := run.conn.Describe(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
+		if err = fmt.Errorf("asking what it serves: %w", err); ctx.Err() != nil {
+			err = fmt.Errorf("it did not say in time what it serves: %w", context.Cause(ctx))
 		}
-		return run.because(ctx, fmt.Errorf("asking what it serves: %w", err))
+		return run.because(ctx, err)
 	}
 	// Calls are let through before the registry knows the drivers, never the other way round; and it is said to run when it
 	// can be called by them.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ type Plugin struct {
 	Stream   driver.Call     // a byte stream that gives back what it is sent; empty Kind: the driver has none
 	Wrong    json.RawMessage // a configuration with one mistake against the schema ...
 	WrongAt  string          // ... and the JSON pointer to it
-	Sick     string          // NAME=value that makes the plugin unhealthy; "" for one that always serves
+	Sick     string          // NAME=value that makes the plugin unhealthy, and the value its reason; "" for one that always serves
 }
 
 // Case is a call and what comes of it: JSON, or an error.
@@ -326,7 +327,8 @@ func (r *run) health(t *testing.T) {
 		return
 	}
 	sick := r.Start(t, r.Plugin, r.Sick)
-	if err := sick.Health(within(t)); code(err) != driver.CodeUnavailable || err.Error() == "" {
+	_, why, _ := strings.Cut(r.Sick, "=")
+	if err := sick.Health(within(t)); code(err) != driver.CodeUnavailable || !strings.Contains(err.Error(), why) {
 		t.Errorf("a sick plugin says %v", err)
 	}
 }
