@@ -3,15 +3,20 @@ package site
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/BurntSushi/toml"
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/host"
+	"github.com/better-compute/bcd/plugins/driver"
 	"github.com/better-compute/bcd/web/api"
 )
 
@@ -95,13 +100,32 @@ func (f *File) Validate() error {
 	if f.Site.DestructiveBatch < 0 || f.Site.DestructiveBatch > 1000 {
 		errs = append(errs, app.Errorf(app.InvalidConfig, "bad-config", "is not between 1 and 1000").At("site.destructive_batch").Do("leave it out for %d", api.DefaultDestructiveBatch))
 	}
-	errs = append(errs, f.Vault.validate())
+	errs = append(errs, f.Vault.validate(), validBMCDrivers(f.BMCDrivers))
 	for key, addr := range map[string]string{"listen.console": f.Listen.Console, "listen.agent": f.Listen.Agent, "listen.boot": f.Listen.Boot} {
 		if _, err := port(addr); err != nil {
 			errs = append(errs, app.Errorf(app.InvalidConfig, "bad-address", "%q is not an address to listen on", addr).At(key).Do("write it as :8443 or 192.0.2.1:8443"))
 		}
 	}
 	errs = append(errs, f.Plugins.validate())
+	return errors.Join(errs...)
+}
+
+// operationRE is KIND.OPERATION.
+var operationRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}\.[a-zA-Z_$][a-zA-Z0-9_$]{0,63}$`)
+
+// validBMCDrivers refuses what no driver could serve: a misspelt operation would pass for one that the driver lacks.
+func validBMCDrivers(all map[string][]string) error {
+	var errs []error
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		for _, operation := range all[id] {
+			kind, name, _ := strings.Cut(operation, ".")
+			k, known := driver.LookupKind(kind)
+			if _, has := k.Operation(name); !operationRE.MatchString(operation) || known && !has {
+				errs = append(errs, app.Errorf(app.InvalidConfig, "bad-config", "%q is no operation of a driver", operation).At("bmc_drivers."+id).
+					Do(`write operations as in acme-bmc = ["power.getPower", "power.setPower"]`))
+			}
+		}
+	}
 	return errors.Join(errs...)
 }
 

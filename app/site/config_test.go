@@ -1,6 +1,7 @@
 package site
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,8 +27,8 @@ func TestConfigDefaults(t *testing.T) {
 	if err != nil || f.Site.DataDir != DefaultDataDir || f.Listen.Console != DefaultConsole || f.Site.Name != "" {
 		t.Errorf("%+v, %v", f, err)
 	}
-	f, err = load(t, "[listen]\nconsole = \"192.0.2.1:9443\"\nagent = \"[2001:db8::1]:9444\"\n[bmc_drivers]\nredfish = [\"https://192.0.2.0\"]\n")
-	if err != nil || f.Listen.Console != "192.0.2.1:9443" || f.Listen.Boot != DefaultBoot || len(f.BMCDrivers) != 1 {
+	f, err = load(t, "[listen]\nconsole = \"192.0.2.1:9443\"\nagent = \"[2001:db8::1]:9444\"\n[bmc_drivers]\nacme-bmc = [\"power.getPower\", \"acme-cooling.setFanCurve\"]\n")
+	if err != nil || f.Listen.Console != "192.0.2.1:9443" || f.Listen.Boot != DefaultBoot || len(f.BMCDrivers["acme-bmc"]) != 2 {
 		t.Errorf("%+v, %v", f, err)
 	}
 	if p := f.Plugins; p.Dir != "" || p.builtin() != "ipmi" || !p.sandbox(nil).Enabled || !p.sandbox(nil).Landlock || p.MemoryMax != 0 || len(p.privileged()) != 0 {
@@ -97,6 +98,11 @@ func TestConfigMistakesAreNamed(t *testing.T) {
 	} {
 		if _, err := load(t, "[plugins]\n"+text); err == nil || field != "" && fieldOf(err) != field {
 			t.Errorf("%s gave %v, want an error at %q", text, err, field)
+		}
+	}
+	for _, operation := range []string{"power", "power.", "power.getpower", "power getPower", "Power.getPower", "https://192.0.2.0", ""} {
+		if _, err := load(t, "[bmc_drivers]\nacme-bmc = [\"power.setPower\", \""+operation+"\"]"); fieldOf(err) != "bmc_drivers.acme-bmc" || !strings.Contains(err.Error(), fmt.Sprintf("%q", operation)) {
+			t.Errorf("%q gave %v", operation, err)
 		}
 	}
 	// All at once.
