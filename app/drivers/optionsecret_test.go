@@ -1,8 +1,11 @@
 package drivers
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/better-compute/bcd/app"
@@ -50,4 +53,35 @@ func TestSecretsOfOptions(t *testing.T) {
 	m.Drivers["power"] = app.Binding{Driver: "keyed", Config: json.RawMessage(`{"address":"192.0.2.10","options":{"kg":"secret://root/gone"}}`)}
 	_, err = r.For(m, Options{}).Power().Get(t.Context())
 	wantError(t, err, app.InvalidConfig, "secret-unavailable", "")
+}
+
+// away is a keeper of secrets that says why it opens none.
+type away struct{ err error }
+
+// Resolve fails.
+func (a away) Resolve(context.Context, string) (secret.Value, error) { return secret.Value{}, a.err }
+
+func TestWhyASecretIsNotOpened(t *testing.T) {
+	for name, c := range map[string]struct {
+		err    error
+		code   app.Code
+		wayOut string
+		retry  bool
+	}{
+		"missing": {app.Missing("secret", "bmc"), app.InvalidConfig, "bcd secret list shows those there are", false},
+		"denied":  {app.Errorf(app.InvalidConfig, "vault-denied", "no").Do("give it a policy"), app.InvalidConfig, "give it a policy", false},
+		"sealed":  {app.Errorf(app.Unavailable, "vault-sealed", "sealed").Do("unseal it").Retryable(), app.Unavailable, "unseal it", true},
+		"else":    {errors.New("disk on fire"), app.Unavailable, "look at the log", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRegistry(t, &fakeBMC{})
+			m := enrolled(t, r, Input{BMC: bmc()})
+			r.cfg.Secrets = away{c.err}
+			_, err := r.For(m, Options{}).Power().Get(t.Context())
+			wantError(t, err, c.code, "secret-unavailable", "")
+			if e, _ := app.AsError(err); e.WayOut != c.wayOut || e.Retry != c.retry || strings.Count(e.Error(), c.wayOut) != 1 || !strings.Contains(e.Message, "secret://root/bmc") {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package drivers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -97,10 +98,16 @@ func fieldOf(config map[string]any, name string) string {
 	return s
 }
 
+// secretUnavailable words why a secret was not opened, in its keeper's words: a server that is away for a moment is no missing
+// secret.
 func secretUnavailable(ref string, err error) error {
-	code := app.Unavailable
-	if app.CodeOf(err) == app.NotFound {
-		code = app.InvalidConfig
+	why, ok := app.AsError(err)
+	if !ok {
+		return app.Errorf(app.Unavailable, "secret-unavailable", "the secret %s cannot be opened: %w", ref, err).Do("look at the log")
 	}
-	return app.Errorf(code, "secret-unavailable", "the secret %s cannot be opened: %w", ref, err).Do("store it again")
+	out := app.Errorf(app.InvalidConfig, "secret-unavailable", "the secret %s cannot be opened: %s", ref, why.Message).Do("%s", cmp.Or(why.WayOut, "store it again"))
+	if why.Code == app.Unavailable {
+		out.Code, out.Retry = app.Unavailable, why.Retry
+	}
+	return out
 }

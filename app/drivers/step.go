@@ -64,12 +64,15 @@ func (r *Registry) PlanStep(m *app.Machine, s app.ProfileStep) (StepCall, error)
 	return c, err
 }
 
-// stepForm refuses operations that are no steps: a password would stand in the profile and in every workflow made of it, and
-// nobody would read a byte stream.
+// stepForm refuses operations that are no steps: a password would stand in the profile and in every workflow made of it, a
+// probe trusts whatever key a BMC shows, and nobody would read a byte stream.
 func stepForm(c StepCall, step string) error {
 	if slices.Contains(allowed[CommandRotate], step) {
 		return app.Errorf(app.Unsupported, "step-unsupported", "%s is no step: its password must not stand in a hardware profile", step).At(step).
 			Do("rotate the credential by itself: bcd machine rotate-credential")
+	}
+	if step == "management.probe" {
+		return app.Errorf(app.Unsupported, "step-unsupported", "%s is no step: a person accepts the key that it shows", step).At(step).Do("test the BMC by itself: bcd machine test-bmc")
 	}
 	kind, _ := driver.LookupKind(c.Concern)
 	if op, _ := kind.Operation(c.Operation); op.Stream {

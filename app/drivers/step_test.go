@@ -145,7 +145,7 @@ func TestOperationsThatAreNoSteps(t *testing.T) {
 	}
 	m := enrolled(t, r, Input{BMC: bmc()})
 	for _, s := range []app.ProfileStep{
-		{Step: "management.rotateCredential", With: json.RawMessage(`{"newPassword":"Pl4nted"}`)}, {Step: "console.open"}, {Step: "runtime.console", With: json.RawMessage(`"vm-1"`)},
+		{Step: "management.rotateCredential", With: json.RawMessage(`{"newPassword":"Pl4nted"}`)}, {Step: "management.probe"}, {Step: "console.open"}, {Step: "runtime.console", With: json.RawMessage(`"vm-1"`)},
 	} {
 		_, err := r.PlanStep(m, s)
 		wantError(t, err, app.Unsupported, "step-unsupported", s.Step)
