@@ -38,10 +38,14 @@ setup: ## install what building and the lab need (as root; else it is named)
 setup-test: setup ## install what the tests need besides
 	$(call apt,$(APT_TEST) $(if $(shell command -v npm),,nodejs npm))
 	@$(MAKE) --no-print-directory $(JS_PLUGIN)/node_modules/.package-lock.json || echo 'left out: the plugin in JavaScript, whose packages npm could not fetch'
+	@$(MAKE) --no-print-directory $(BROWSERTEST)/node_modules/.package-lock.json || echo 'left out: the search for barriers in the console, whose axe-core npm could not fetch'
 
 JS_PLUGIN := plugins/examples/cooling-js
+BROWSERTEST := web/browsertest
 $(JS_PLUGIN)/node_modules/.package-lock.json: $(JS_PLUGIN)/package-lock.json
-	cd $(JS_PLUGIN) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+$(BROWSERTEST)/node_modules/.package-lock.json: $(BROWSERTEST)/package-lock.json
+%/node_modules/.package-lock.json:
+	cd $* && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 
 # What the ramdisks are made of: built again only when something of it is newer.
 RAMDISK_SOURCES := go.mod $(shell find app/*.go cmd/bcd-ramdisk images/agent images/chunk images/flat images/layout images/ramdisk proto -name '*.go' ! -name '*_test.go') \

@@ -4,6 +4,7 @@ package browsertest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -152,12 +153,23 @@ func (b *Tab) keep(name string, picture chromedp.Action[[]byte]) {
 	}
 }
 
-// Fits fails the test when the page is wider than the window.
-func (b *Tab) Fits(what string) {
+// tooWide names what is wider than its room: the page, or the parts of it that a selector finds. What is folded away is opened
+// for the look and folded again.
+const tooWide = `(() => {
+	const folded = [...document.querySelectorAll("details:not([open])")];
+	folded.forEach(d => d.open = true);
+	const wide = [document.documentElement, ...document.querySelectorAll("%s")].filter(e => e.scrollWidth > e.clientWidth + 1);
+	const out = wide.map(e => e.tagName + "." + e.className + " " + e.scrollWidth + " > " + e.clientWidth + ": " + e.innerText.slice(0, 60)).join("; ");
+	folded.forEach(d => d.open = false);
+	return out;
+})()`
+
+// Fits fails the test when the page is wider than the window, or one of the parts that a selector finds wider than its room.
+func (b *Tab) Fits(what, parts string) {
 	b.t.Helper()
-	wide, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("document.documentElement.scrollWidth > window.innerWidth"))
-	if err != nil || wide {
-		b.t.Errorf("%s scrolls sideways: %v", what, err)
+	wide, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](fmt.Sprintf(tooWide, parts)))
+	if err != nil || wide != "" {
+		b.t.Errorf("%s scrolls sideways: %s %v", what, wide, err)
 	}
 }
 

@@ -77,6 +77,12 @@ func TestBrowserSetsUpLogsInAndEnrolls(t *testing.T) {
 	b.Clean()
 }
 
+// shown is every page that people look at, on a site that webtest.Demo filled, by the name of its picture.
+var shown = map[string]string{"overview": "/", "machines": "/machines", "machine-deploying": "/machines/m-2", "machine-deployed": "/machines/m-1", "machine-failed": "/machines/m-4", "machine-bmc": "/machines/m-1/bmc", "timeline": "/machines/m-2/timeline",
+	"enroll": "/machines/enroll", "deploy": "/machines/m-3/deploy", "release": "/machines/m-1/release", "discovered": "/discovered", "accept": "/discovered/00:00:5e:00:53:77", "images": "/images",
+	"workflows": "/workflows", "workflow": "/workflows/w-1", "workflow-interrupted": "/workflows/w-3", "certificate": "/workflows/w-4/certificate", "certificates": "/certificates", "machine-ready": "/machines/m-3", "machine-enrolled": "/machines/m-5", "error": "/machines/m-none", "system-network": "/machines/m-3/network", "network": "/network", "drivers": "/drivers", "plugin": "/plugins/acme-bmc", "plugin-refused": "/plugins/bcx-ipmi", "profiles": "/profiles", "profile": "/profiles/edit/r640", "approvals": "/approvals", "access": "/access",
+	"settings": "/settings", "health": "/health", "events": "/events"}
+
 // Every page in both palettes, with hostile text: nothing runs, nothing breaks the policy, nothing scrolls sideways.
 func TestBrowserShowsEveryPage(t *testing.T) {
 	b, x := browser(t), site(t)
@@ -88,23 +94,46 @@ func TestBrowserShowsEveryPage(t *testing.T) {
 	x.Plugins.Text = wire
 	url := x.Serve()
 	login(b, url, x.As(app.RoleAdmin))
-	for name, path := range map[string]string{"overview": "/", "machines": "/machines", "machine-deploying": "/machines/m-2", "machine-deployed": "/machines/m-1", "machine-failed": "/machines/m-4", "machine-bmc": "/machines/m-1/bmc", "timeline": "/machines/m-2/timeline",
-		"enroll": "/machines/enroll", "deploy": "/machines/m-3/deploy", "release": "/machines/m-1/release", "discovered": "/discovered", "accept": "/discovered/00:00:5e:00:53:77", "images": "/images",
-		"workflows": "/workflows", "workflow": "/workflows/w-1", "workflow-interrupted": "/workflows/w-3", "certificate": "/workflows/w-4/certificate", "system-network": "/machines/m-3/network", "network": "/network", "drivers": "/drivers", "plugin": "/plugins/acme-bmc", "plugin-refused": "/plugins/bcx-ipmi", "profiles": "/profiles", "profile": "/profiles/edit/r640", "approvals": "/approvals", "access": "/access",
-		"settings": "/settings", "health": "/health", "events": "/events"} {
+	for name, path := range shown {
 		for _, palette := range []string{"light", "dark"} {
 			b.Palette(palette)
 			b.Do(chromedp.Navigate(url+path), chromedp.WaitVisible(css("#main")))
 			b.Shot(name + "-" + palette)
-			b.Fits(path)
+			b.Fits(path, ".nothing")
 		}
 		b.Window(390, 844)
 		b.Do(chromedp.Navigate(url+path), chromedp.WaitVisible(css("#main")))
 		b.Shot(name + "-phone")
-		b.Fits(path + " on a phone")
+		b.Fits(path+" on a phone", ".scroll")
 		b.Window(1360, 900)
 	}
-	b.Clean()
+	b.Clean("status of 404") // of the page about an error
+}
+
+// Every page can be read and used without a mouse, without sight and with weak eyes, as far as a program can tell: axe-core
+// finds nothing, in both palettes and on a phone.
+func TestBrowserFindsNoBarrier(t *testing.T) {
+	b, x := browser(t), site(t)
+	axe := b.Axe()
+	webtest.Demo(x, "said on the wire")
+	url := x.Serve()
+	for _, palette := range []string{"light", "dark"} {
+		b.Palette(palette)
+		b.Do(chromedp.Navigate(url+"/login"), chromedp.WaitVisible(css("#main")))
+		b.Passable("/login, "+palette, axe)
+	}
+	login(b, url, x.As(app.RoleAdmin))
+	for _, path := range shown {
+		for _, palette := range []string{"light", "dark"} {
+			b.Palette(palette)
+			b.Do(chromedp.Navigate(url+path), chromedp.WaitVisible(css("#main")))
+			b.Passable(path+", "+palette, axe)
+		}
+		b.Window(390, 844)
+		b.Do(chromedp.Navigate(url+path), chromedp.WaitVisible(css("#main")))
+		b.Passable(path+" on a phone", axe)
+		b.Window(1360, 900)
+	}
 }
 
 // What is typed into the editor of a profile is checked on the way.

@@ -6,6 +6,7 @@ import (
 	"github.com/a-h/templ"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/workflow"
 	"github.com/better-compute/bcd/web/api"
 	"github.com/better-compute/bcd/web/console/views"
 )
@@ -29,5 +30,10 @@ func certificate(c *Console, q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.show("Erasure certificate of "+cert.Machine, "/workflows", func(p views.Page) templ.Component { return views.Certificate(p, *cert) })
+	_, err = ask[*workflow.Workflow](q, "workflows.get", nil)
+	if err != nil && app.CodeOf(err) != app.NotFound {
+		return err
+	}
+	kept := err == nil
+	return q.show("Erasure certificate of "+cert.Machine, "/workflows", func(p views.Page) templ.Component { return views.Certificate(p, *cert, kept) })
 }

@@ -23,7 +23,8 @@ func TestCertificatesOfADeletedMachineAreFound(t *testing.T) {
 		"/workflows":                  {`href="/certificates"`},
 		"/certificates":               {"gone", "CN-99", "every disk erased", "rack1-node3", "NOT every disk erased", `href="/workflows/w-4/certificate"`},
 		"/certificates?machine=CN-99": {"/workflows/w-99/certificate"},
-		"/workflows/w-99/certificate": {"gone", "ZA99", "overwrite", "272 random blocks"},
+		"/workflows/w-99/certificate": {"gone", "ZA99", "overwrite", "272 random blocks", "w-99</span>, deleted with the machine"},
+		"/workflows/w-4/certificate":  {`href="/workflows/w-4"`},
 	} {
 		w := x.Do("GET", path, viewer, "")
 		for _, s := range want {
