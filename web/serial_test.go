@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/serial"
 	"github.com/better-compute/bcd/web/api"
 	"github.com/better-compute/bcd/web/problem"
 	"github.com/better-compute/bcd/web/webtest"
@@ -260,7 +261,7 @@ func TestTheStateOfASerialConsole(t *testing.T) {
 		t.Errorf("free: %+v", s)
 	}
 	m, _ := x.Store.Machine(t.Context(), "node-1")
-	open, err := x.Serials.Open(t.Context(), "alice", m, false)
+	open, err := x.Serials.Open(t.Context(), serial.Person{Name: "alice"}, m, false)
 	if err != nil {
 		t.Fatal(err)
 	}

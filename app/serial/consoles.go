@@ -31,6 +31,12 @@ type Config struct {
 	OpenTime, IdleTime time.Duration // default OpenTime, IdleTime
 }
 
+// Person is who has a console open.
+type Person struct {
+	Name  string // of the user: what other people are told
+	Actor string // under which events remember them, such as "token:cli"
+}
+
 // Consoles are the open consoles. It is safe for concurrent use.
 type Consoles struct {
 	cfg Config
@@ -76,12 +82,12 @@ func stopping() error {
 	return app.Errorf(app.Unavailable, "stopping", "bcd is being stopped").Do("open the console again when it has come back").Retryable()
 }
 
-// Holder is who has a machine's console open, and since when; "" nobody.
-func (c *Consoles) Holder(machineID string) (actor string, since time.Time) {
+// Holder is the name of who has a machine's console open, and since when; "" nobody.
+func (c *Consoles) Holder(machineID string) (name string, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.held[machineID]; s != nil {
-		return s.actor, s.since
+		return s.who.Name, s.since
 	}
 	return "", time.Time{}
 }
@@ -106,11 +112,11 @@ func (c *Consoles) End(ctx context.Context, machineID string, why *app.Error) {
 
 // Open opens a machine's console for a person, until it is closed or ctx ends. While another has it open the error is a
 // Conflict, unless take ends that one first.
-func (c *Consoles) Open(ctx context.Context, actor string, m *app.Machine, take bool) (*Session, error) {
+func (c *Consoles) Open(ctx context.Context, who Person, m *app.Machine, take bool) (*Session, error) {
 	if err := c.cfg.Check(m); err != nil {
 		return nil, err
 	}
-	s := newSession(ctx, c, actor, m)
+	s := newSession(ctx, c, who, m)
 	late := time.AfterFunc(c.cfg.OpenTime, func() { s.End(tooLate(m, c.cfg.OpenTime)) })
 	defer late.Stop()
 	from, err := c.claim(s, take)
@@ -130,9 +136,9 @@ func (c *Consoles) Open(ctx context.Context, actor string, m *app.Machine, take 
 	s.begin(line)
 	switch from {
 	case "":
-		s.record("console.opened", "info", "%s opened the serial console", actor)
+		s.record("console.opened", "info", "%s opened the serial console", who.Name)
 	default:
-		s.record("console.taken", "warn", "%s took the serial console over from %s", actor, from)
+		s.record("console.taken", "warn", "%s took the serial console over from %s", who.Name, from)
 	}
 	return s, nil
 }
@@ -152,10 +158,10 @@ func (c *Consoles) claim(s *Session, take bool) (from string, err error) {
 		case other == nil:
 			return from, nil
 		case !take:
-			return "", taken(other, s.actor)
+			return "", taken(other, s.who)
 		}
-		from = other.actor
-		other.End(app.Errorf(app.Conflict, "console-taken-over", "%s took the console of %s over", s.actor, s.m.Name).
+		from = other.who.Name
+		other.End(app.Errorf(app.Conflict, "console-taken-over", "%s took the console of %s over", s.who.Name, s.m.Name).
 			Do("ask for it back, or take it: bcd machine console %s --take", s.m.Name))
 		if !other.wait(s.ctx) {
 			return "", context.Cause(s.ctx)
@@ -177,9 +183,9 @@ func (c *Consoles) hold(s *Session) (*Session, error) {
 	return nil, nil
 }
 
-func taken(by *Session, actor string) error {
-	who := by.actor + " has"
-	if by.actor == actor {
+func taken(by *Session, asks Person) error {
+	who := by.who.Name + " has"
+	if by.who.Name == asks.Name {
 		who = "you already have"
 	}
 	return app.Errorf(app.Conflict, "console-taken", "%s the console of %s open, since %s", who, by.m.Name, by.since.UTC().Format(time.RFC3339)).
@@ -196,6 +202,6 @@ func (c *Consoles) release(s *Session) {
 }
 
 func (s *Session) record(kind, level, format string, args ...any) {
-	s.of.cfg.Record(app.Event{Time: s.of.cfg.Now().UTC(), Kind: kind, Level: level, MachineID: s.m.ID, Actor: s.actor,
+	s.of.cfg.Record(app.Event{Time: s.of.cfg.Now().UTC(), Kind: kind, Level: level, MachineID: s.m.ID, Actor: s.who.Actor,
 		Message: s.m.Name + ": " + fmt.Sprintf(format, args...)})
 }

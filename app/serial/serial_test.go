@@ -78,7 +78,7 @@ func (r *rig) dial(ctx context.Context, _ *app.Machine) (io.ReadWriteCloser, err
 
 func (r *rig) must(actor string, take bool) *serial.Session {
 	r.t.Helper()
-	s, err := r.Open(r.t.Context(), actor, node, take)
+	s, err := r.Open(r.t.Context(), person(actor), node, take)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -105,6 +105,8 @@ func (r *rig) last() string {
 }
 
 var node = &app.Machine{ID: "m-1", Name: "node-1"}
+
+func person(name string) serial.Person { return serial.Person{Name: name, Actor: "token:" + name} }
 
 func reason(err error) string {
 	e, _ := app.AsError(err)
@@ -153,7 +155,7 @@ func TestOneConsoleFromOpeningToEnd(t *testing.T) {
 		if got := fmt.Sprintf("%q", r.lines); got != `["m-1 GRUB\r" "m-1 \x1b[2J\r" "m-1 login: "]` {
 			t.Errorf("lines %s", got)
 		}
-		if got := fmt.Sprint(r.story()); got != "[console.opened alice console.closed alice]" {
+		if got := fmt.Sprint(r.story()); got != "[console.opened token:alice console.closed token:alice]" {
 			t.Errorf("recorded %s", got)
 		}
 		if got := r.last(); got != "node-1: alice closed the serial console after 1 min 30 s, 19 bytes typed, 19 printed" {
@@ -167,11 +169,11 @@ func TestOnePersonAtATime(t *testing.T) {
 		first := r.must("alice", false)
 		ended := make(chan error, 1)
 		go func() { _, err := io.ReadAll(first); ended <- err }()
-		_, err := r.Open(t.Context(), "bob", node, false)
+		_, err := r.Open(t.Context(), person("bob"), node, false)
 		if e, _ := app.AsError(err); e == nil || e.Code != app.Conflict || e.Reason != "console-taken" || !strings.HasPrefix(e.Message, "alice has the console of node-1 open, since ") || !strings.Contains(e.WayOut, "bcd machine console node-1 --take") {
 			t.Errorf("refused with %+v", err)
 		}
-		if _, err := r.Open(t.Context(), "alice", node, false); !strings.HasPrefix(err.Error(), "you already have") {
+		if _, err := r.Open(t.Context(), person("alice"), node, false); !strings.HasPrefix(err.Error(), "you already have") {
 			t.Errorf("one's own: %v", err)
 		}
 		second := r.must("bob", true)
@@ -183,7 +185,7 @@ func TestOnePersonAtATime(t *testing.T) {
 		}
 		echo(t, second, "b")
 		_ = second.Close()
-		if got := fmt.Sprint(r.story()); got != "[console.opened alice console.ended alice console.taken bob console.closed bob]" {
+		if got := fmt.Sprint(r.story()); got != "[console.opened token:alice console.ended token:alice console.taken token:bob console.closed token:bob]" {
 			t.Errorf("recorded %s", got)
 		}
 	})
@@ -196,7 +198,7 @@ func TestManyTakeItAtOnce(t *testing.T) {
 		told := make(chan error, n)
 		for i := range n {
 			go func() {
-				s, err := r.Open(t.Context(), fmt.Sprintf("p-%d", i), node, true)
+				s, err := r.Open(t.Context(), person(fmt.Sprintf("p-%d", i)), node, true)
 				if err == nil {
 					_, err = io.ReadAll(s)
 				}
@@ -231,7 +233,7 @@ func TestWhatEndsAConsole(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			s, err := r.Open(ctx, "alice", node, false)
+			s, err := r.Open(ctx, person("alice"), node, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -242,7 +244,7 @@ func TestWhatEndsAConsole(t *testing.T) {
 				t.Errorf("it ended with %v, want %s", err, want)
 			}
 			synctest.Wait()
-			if got := fmt.Sprint(r.story()); got != "[console.opened alice console.ended alice]" {
+			if got := fmt.Sprint(r.story()); got != "[console.opened token:alice console.ended token:alice]" {
 				t.Errorf("%s: recorded %s", want, got)
 			}
 			if who, _ := r.Holder(node.ID); who != "" || r.lets != 1 {
@@ -261,7 +263,7 @@ func TestAConsoleInUseIsNotIdle(t *testing.T) {
 			echo(t, s, ".")
 		}
 		_ = s.Close()
-		if got := r.story()[1]; got != "console.closed alice" {
+		if got := r.story()[1]; got != "console.closed token:alice" {
 			t.Errorf("recorded %s", got)
 		}
 	})
@@ -281,7 +283,7 @@ func TestAConsoleThatDoesNotOpen(t *testing.T) {
 			if want == "machine-leaves" {
 				time.AfterFunc(time.Second, func() { r.End(t.Context(), node.ID, app.Errorf(app.Conflict, want, "gone")) })
 			}
-			if _, err := r.Open(t.Context(), "alice", node, false); reason(err) != want {
+			if _, err := r.Open(t.Context(), person("alice"), node, false); reason(err) != want {
 				t.Errorf("%v, want %s", err, want)
 			}
 			if who, _ := r.Holder(node.ID); who != "" || len(r.story()) != 0 {
@@ -304,7 +306,7 @@ func TestADriverThatDoesNotLetGo(t *testing.T) {
 				return &line{out, in, func() { <-stuck; _ = out.Close() }}, nil
 			},
 		})
-		if _, err := c.Open(t.Context(), "alice", node, false); err != nil {
+		if _, err := c.Open(t.Context(), person("alice"), node, false); err != nil {
 			t.Fatal(err)
 		}
 		begun := time.Now()
@@ -317,7 +319,7 @@ func TestADriverThatDoesNotLetGo(t *testing.T) {
 		if took := time.Since(begun); took > time.Minute {
 			t.Errorf("took %v", took)
 		}
-		if _, err := c.Open(t.Context(), "bob", node, true); reason(err) != "stopping" {
+		if _, err := c.Open(t.Context(), person("bob"), node, true); reason(err) != "stopping" {
 			t.Errorf("opened while stopping: %v", err)
 		}
 		close(stuck)
@@ -326,7 +328,7 @@ func TestADriverThatDoesNotLetGo(t *testing.T) {
 
 func TestAMachineWithoutAConsole(t *testing.T) {
 	c := serial.New(serial.Config{Check: func(*app.Machine) error { return app.Errorf(app.Unsupported, "no-console", "none") }})
-	if _, err := c.Open(t.Context(), "alice", node, false); reason(err) != "no-console" {
+	if _, err := c.Open(t.Context(), person("alice"), node, false); reason(err) != "no-console" {
 		t.Error(err)
 	}
 }
@@ -356,7 +358,7 @@ func FuzzLines(f *testing.F) {
 		c := serial.New(serial.Config{Check: func(*app.Machine) error { return nil }, Record: func(app.Event) {}, Now: time.Now,
 			Line: func(_, text string) { lines = append(lines, text) },
 			Open: func(context.Context, *app.Machine) (io.ReadWriteCloser, error) { return src, nil }})
-		s, err := c.Open(t.Context(), "a", node, false)
+		s, err := c.Open(t.Context(), person("a"), node, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ const maxLine = 4096
 type Session struct {
 	of     *Consoles
 	m      *app.Machine
-	actor  string
+	who    Person
 	since  time.Time
 	ctx    context.Context // its cause is why the console ends
 	cancel context.CancelCauseFunc
@@ -34,8 +34,8 @@ type Session struct {
 	partial []byte     // of the line being printed
 }
 
-func newSession(ctx context.Context, of *Consoles, actor string, m *app.Machine) *Session {
-	s := &Session{of: of, m: m, actor: actor, since: of.cfg.Now(), free: make(chan struct{})}
+func newSession(ctx context.Context, of *Consoles, who Person, m *app.Machine) *Session {
+	s := &Session{of: of, m: m, who: who, since: of.cfg.Now(), free: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	return s
 }
@@ -52,6 +52,9 @@ func (s *Session) begin(line io.ReadWriteCloser) {
 
 // Since is when the console was asked for.
 func (s *Session) Since() time.Time { return s.since }
+
+// Done is closed when the console has ended and the machine's is free again.
+func (s *Session) Done() <-chan struct{} { return s.free }
 
 // End ends the console. Why, an *app.Error, is what Read then fails with; of several the first counts.
 func (s *Session) End(why error) { s.cancel(why) }
@@ -140,12 +143,12 @@ func (s *Session) recordEnd() {
 	passed := fmt.Sprintf("after %s, %d bytes typed, %d printed", app.Took(s.of.cfg.Now().Sub(s.since)), s.typed.Load(), s.printed.Load())
 	cause := context.Cause(s.ctx)
 	if cause == nil {
-		s.record("console.closed", "info", "%s closed the serial console %s", s.actor, passed)
+		s.record("console.closed", "info", "%s closed the serial console %s", s.who.Name, passed)
 		return
 	}
 	why := "the connection broke off"
 	if e, ok := app.AsError(cause); ok {
 		why = e.Message
 	}
-	s.record("console.ended", "warn", "the serial console that %s had open ended %s: %s", s.actor, passed, why)
+	s.record("console.ended", "warn", "the serial console that %s had open ended %s: %s", s.who.Name, passed, why)
 }

@@ -82,7 +82,7 @@ func (a *API) openConsole(c *Call, _ rawInput) (none, error) {
 	if err != nil {
 		return none{}, err
 	}
-	s, err := a.Consoles.Open(c, c.actor(), m, take)
+	s, err := a.Consoles.Open(c, serial.Person{Name: c.Who.User.Name, Actor: c.actor()}, m, take)
 	if err != nil {
 		return none{}, err
 	}

@@ -87,18 +87,27 @@ func (s *consoleSession) run(c *client.Client, take bool) error {
 	left, printed := make(chan error, 1), make(chan error, 1)
 	s.tty.guard(func() { left <- s.typing() })
 	s.tty.guard(func() { printed <- s.printing(resp) })
+	return s.wait(ctx, left, printed)
+}
+
+// wait waits for the end.
+func (s *consoleSession) wait(ctx context.Context, left, printed <-chan error) error {
+	var late <-chan time.Time
 	for {
 		select {
 		case err := <-left:
 			if err != nil {
 				return err
 			}
-			time.AfterFunc(leaveTime, leave)
+			late = time.After(leaveTime)
 		case err := <-printed:
 			if err == nil {
 				s.say("the console of %s is closed", s.name)
 			}
 			return err
+		case <-late:
+			s.say("the console of %s was left, and the appliance did not say in time that it is closed", s.name)
+			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -162,8 +171,8 @@ func (s *consoleSession) typing() error {
 		case leave, errors.Is(err, io.EOF) && s.tty != nil:
 			return s.keys.Close()
 		case errors.Is(err, io.EOF):
-			s.quiet.await(s.linger, func() { _ = s.keys.Close() })
-			return nil
+			<-s.quiet.passed(s.linger)
+			return s.keys.Close()
 		case err != nil:
 			return fmt.Errorf("reading what is typed: %w", err)
 		}

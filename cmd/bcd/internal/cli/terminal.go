@@ -131,13 +131,15 @@ type quiet struct {
 	timer *time.Timer
 }
 
-// await calls f, once, when nothing has happened for d; never when d is 0.
-func (q *quiet) await(d time.Duration, f func()) {
+// passed is sent one value when nothing has happened for d, once; nil, and so nothing ever, when d is 0.
+func (q *quiet) passed(d time.Duration) <-chan time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if d > 0 {
-		q.timer = time.AfterFunc(d, f)
+	if d == 0 {
+		return nil
 	}
+	q.timer = time.NewTimer(d)
+	return q.timer.C
 }
 
 // disturb begins the while anew.
