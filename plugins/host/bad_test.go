@@ -29,7 +29,7 @@ func unharmed(t *testing.T) func() {
 	open, used := descriptors(t), heap()
 	return func() {
 		t.Helper()
-		if now := descriptors(t); !maps.Equal(open, now) {
+		if now, same := settled(func() (map[string]int, bool) { now := descriptors(t); return now, maps.Equal(open, now) }); !same {
 			t.Errorf("open descriptors were %v and are %v", open, now)
 		}
 		if now := heap(); now > used+noise {
