@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -24,6 +25,12 @@ var pathRE = regexp.MustCompile(`^/$|^(/[A-Za-z0-9._~:@+-]+)+$`)
 // guard is what every request meets first.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := &paced{ResponseWriter: w, rc: http.NewResponseController(w), part: s.PartTime}
+		if r.ContentLength != 0 { // one that was refused is waited for too: net/http reads the rest of it
+			_ = p.rc.SetReadDeadline(time.Now().Add(s.BodyTime))
+		}
+		defer p.extend() // for what the server still writes, whatever the handler allowed itself
+		w = p
 		ctx, id := problem.WithID(r.Context())
 		r = r.WithContext(ctx)
 		secure(w.Header(), id)

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,13 @@ const (
 	maxConnsClient = 256 // of one address: people behind one router, programs without HTTP/2
 	stopTime       = 5 * time.Second
 	maxPathSize    = 1024
+
+	bodyTime   = 30 * time.Second
+	answerTime = 2 * time.Minute // to begin an answer: a BMC probe may take a minute
+	partTime   = time.Minute     // for a part of it to leave
 )
 
-// Config is what a server needs. Every field is required.
+// Config is what a server needs. Every field is required unless said.
 type Config struct {
 	Listener net.Listener // TCP; the server closes it
 	Pair     *keypair.Pair
@@ -40,6 +45,10 @@ type Config struct {
 	Console  *console.Console
 	Access   *access.Service
 	Log      *slog.Logger
+
+	BodyTime   time.Duration // for a request's body to come, where its handler sets no other time; default 30 seconds
+	AnswerTime time.Duration // from a request to the first byte of its answer, where its handler sets no other time; default 2 minutes
+	PartTime   time.Duration // for 256 KiB of an answer to leave; default 1 minute
 }
 
 // Server serves console and API.
@@ -51,6 +60,7 @@ type Server struct {
 
 // New makes a server.
 func New(c Config) *Server {
+	c.BodyTime, c.AnswerTime, c.PartTime = cmp.Or(c.BodyTime, bodyTime), cmp.Or(c.AnswerTime, answerTime), cmp.Or(c.PartTime, partTime)
 	s := &Server{Config: c, csrf: http.NewCrossOriginProtection()}
 	s.handler = s.guard(s.routes())
 	return s
@@ -63,6 +73,8 @@ func (s *Server) Handler() http.Handler { return s.handler }
 func (s *Server) Run(ctx context.Context) error {
 	srv := &http.Server{
 		Handler: s.handler, TLSConfig: s.Pair.TLS("h2", "http/1.1"), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		// A limit of one request on an HTTP/1 connection would else stay for the next.
+		WriteTimeout: s.AnswerTime, HTTP2: &http.HTTP2Config{WriteByteTimeout: s.PartTime},
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 		// Streams end with the server, not only with their reader.
 		BaseContext: func(net.Listener) context.Context { return ctx },

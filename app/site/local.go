@@ -15,6 +15,7 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/app/access"
+	"github.com/better-compute/bcd/app/listen"
 	"github.com/better-compute/bcd/store"
 )
 
@@ -30,6 +31,10 @@ type local struct {
 	takeUp  func(ctx context.Context, plugin string) (string, error)
 	up      chan struct{} // closed by run once the socket is open
 }
+
+// localStall is how long a part of an answer may take to leave: a backup may go to a tape, but a caller that stands still
+// must not hold it open for ever.
+const localStall = 10 * time.Minute
 
 type backupInput struct {
 	Passphrase string `json:"passphrase"`
@@ -64,7 +69,7 @@ func (l *local) run(ctx context.Context) error {
 	close(l.up)
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
-	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(listen.Moving(ln, localStall)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -54,6 +54,8 @@ type Config struct {
 	Version string           // of the program
 	Log     *slog.Logger     //
 	Now     func() time.Time // default time.Now
+	// StallTime is the longest pause of an upload; default a minute.
+	StallTime time.Duration
 }
 
 // API answers the routes of Routes. It is safe for concurrent use.
@@ -71,6 +73,9 @@ func New(c Config) (*API, error) {
 	}
 	if c.DestructiveBatch <= 0 {
 		c.DestructiveBatch = DefaultDestructiveBatch
+	}
+	if c.StallTime <= 0 {
+		c.StallTime = stallTime
 	}
 	a := &API{Config: c, byID: map[string]*Route{}}
 	a.routes = a.table()

@@ -104,7 +104,7 @@ func (a *API) missed(c *Call, f app.EventFilter, after int64) ([]app.Event, erro
 	return out, nil
 }
 
-// Stream writes server-sent events. A reader that takes nothing for stallTime is let go.
+// Stream writes server-sent events. What it wrote last must leave in time, but the next may come late.
 type Stream struct {
 	w  http.ResponseWriter
 	rc *http.ResponseController
@@ -123,11 +123,14 @@ func NewStream(w http.ResponseWriter) *Stream {
 }
 
 func (s *Stream) write(text string) error {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(stallTime))
-	if _, err := s.w.Write([]byte(text)); err != nil {
+	if _, err := s.w.Write([]byte(text)); err != nil { // the server says how long it may take
 		return err
 	}
-	return s.rc.Flush()
+	if err := s.rc.Flush(); err != nil {
+		return err
+	}
+	_ = s.rc.SetWriteDeadline(time.Time{})
+	return nil
 }
 
 // Ping keeps the stream open.

@@ -109,6 +109,7 @@ func (a *API) importImage(c *Call, in FetchInput) (*app.Image, error) {
 }
 
 func (a *API) uploadImage(c *Call, _ rawInput) (*app.Image, error) {
+	body := a.Patient(c.w, c.r.Body)
 	in := ImportInput{Name: c.Path["name"], Format: c.r.Header.Get("Bcd-Image-Format")}
 	var err error
 	if in.SHA256, in.SHA512, err = contentDigest(c.r.Header.Get("Content-Digest")); err != nil {
@@ -123,7 +124,7 @@ func (a *API) uploadImage(c *Call, _ rawInput) (*app.Image, error) {
 	if c.r.ContentLength == 0 {
 		return nil, problem.Malformed("the image is empty")
 	}
-	return a.Catalog.Upload(c, c.actor(), in, Patient(c.w, c.r.Body), c.r.ContentLength)
+	return a.Catalog.Upload(c, c.actor(), in, body, c.r.ContentLength)
 }
 
 // contentDigest reads the sha-256 or sha-512 member of an RFC 9530 Content-Digest, the first of them as hex; both are "" when the

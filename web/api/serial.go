@@ -229,6 +229,7 @@ func ascii(raw []byte) string {
 // called when the request was answered: a body that nobody waits for any more would otherwise be waited for.
 func Duplex(w http.ResponseWriter, r *http.Request) (end func()) {
 	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Time{}) // what is typed comes when it comes
 	if r.ProtoMajor == 1 {
 		_ = rc.EnableFullDuplex()
 		w.Header().Set("Connection", "close") // what is left of the body is no other request

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -12,9 +13,8 @@ import (
 
 // Time limits of one request.
 const (
-	jsonTime  = 30 * time.Second // to send a JSON body
-	callTime  = 2 * time.Minute  // to answer: a BMC probe may take a minute
-	stallTime = time.Minute      // longest pause of an upload or of a reader of a stream
+	callTime  = 2 * time.Minute // to answer for one machine, as the server allows any request
+	stallTime = time.Minute     // longest pause of an upload or of a reader of a stream
 )
 
 // patience lets a request that starts something on n machines, a little apart, take its time to answer.
@@ -33,10 +33,7 @@ const CookieName = "__Host-bcd"
 // Serve answers one HTTP request with a route. who may be nil.
 func (a *API) Serve(w http.ResponseWriter, r *http.Request, rt *Route, params map[string]string, who *access.Identity) {
 	c := &Call{Context: r.Context(), Who: who, Remote: r.RemoteAddr, Path: params, w: w, r: r}
-	rc := http.NewResponseController(w)
 	if !rt.Raw {
-		_ = rc.SetReadDeadline(time.Now().Add(jsonTime))
-		_ = rc.SetWriteDeadline(time.Now().Add(callTime))
 		r.Body = http.MaxBytesReader(w, r.Body, MaxJSON)
 	}
 	if err := checkQuery(r, rt); err != nil {
@@ -84,16 +81,17 @@ func Cookie(l *access.Login) *http.Cookie {
 	return k
 }
 
-// patientReader reads a body of any length, as long as it never pauses for more than stallTime.
+// patientReader reads a body of any length, as long as it never pauses for more than stall.
 type patientReader struct {
 	io.Reader
-	rc *http.ResponseController
+	rc    *http.ResponseController
+	stall time.Duration
 }
 
 func (p patientReader) Read(b []byte) (int, error) {
-	_ = p.rc.SetReadDeadline(time.Now().Add(stallTime))
+	_ = p.rc.SetReadDeadline(time.Now().Add(p.stall))
 	n, err := p.Reader.Read(b)
-	if err != nil {
+	if errors.Is(err, io.EOF) {
 		_ = p.rc.SetReadDeadline(time.Time{})
 	}
 	return n, err
@@ -103,7 +101,9 @@ func (p patientReader) Read(b []byte) (int, error) {
 // on reading an HTTP/1 connection to notice a caller who left, and takes the deadline for one.
 func Received(w http.ResponseWriter) { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }
 
-// Patient makes a request body that may take as long as it keeps moving.
-func Patient(w http.ResponseWriter, body io.Reader) io.Reader {
-	return patientReader{Reader: body, rc: http.NewResponseController(w)}
+// Patient makes a request body that may take as long as it keeps moving, and so may the answer, which waits for it.
+func (a *API) Patient(w http.ResponseWriter, body io.Reader) io.Reader {
+	rc := http.NewResponseController(w)
+	_, _ = rc.SetReadDeadline(time.Now().Add(a.StallTime)), rc.SetWriteDeadline(time.Time{})
+	return patientReader{Reader: body, rc: rc, stall: a.StallTime}
 }

@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"time"
 	"unicode/utf8"
 
 	"github.com/a-h/templ"
@@ -29,8 +28,6 @@ import (
 // Limits of one request.
 const (
 	maxForm   = 256 << 10
-	formTime  = 30 * time.Second
-	pageTime  = 2 * time.Minute
 	maxNotice = 300
 )
 
@@ -74,11 +71,6 @@ func (c *Console) Serve(w http.ResponseWriter, r *http.Request, p Page, params m
 	if who == nil && !p.Open {
 		q.toLogin()
 		return
-	}
-	if !p.Raw {
-		rc := http.NewResponseController(w)
-		_ = rc.SetReadDeadline(time.Now().Add(formTime))
-		_ = rc.SetWriteDeadline(time.Now().Add(pageTime))
 	}
 	err := q.readForm(p)
 	if !p.Raw {

@@ -67,7 +67,7 @@ func uploadImage(c *Console, q *request) error {
 		return err
 	}
 	body := http.MaxBytesReader(q.w, q.r.Body, 1<<62)
-	q.r.Body = io.NopCloser(api.Patient(q.w, body))
+	q.r.Body = io.NopCloser(c.api.Patient(q.w, body))
 	img, err := q.upload()
 	if err != nil {
 		drain(q.r.Body)
