@@ -30,6 +30,8 @@ func player() bool {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == sandbox.ShimCommand:
 		os.Exit(sandbox.RunShim(os.Args[2:]))
+	case os.Getenv(bcx.EnvCookie) != "" && ownName() == ipmiPlugin:
+		playIPMI()
 	case os.Getenv(bcx.EnvCookie) != "":
 		held()
 		if err := driver.RegisterKind(driver.Kind{Name: kindCooling, Operations: []driver.Operation{{Name: "setFanCurve", Params: []string{"curve"}}}}); err != nil {
