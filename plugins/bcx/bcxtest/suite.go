@@ -224,17 +224,21 @@ func (r *run) progress(t *testing.T) {
 	}
 }
 
+// deadline wants the plugin itself to end a call when its time is up. A second later the host does, which must not be needed;
+// but a busy machine may hold a plugin up, so that one answer of several is enough.
 func (r *run) deadline(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	began := time.Now()
-	_, err := r.do(r.context(ctx, r.Secrets), Case{Call: r.Slow})
-	if code(err) != driver.CodeTimeout {
-		t.Errorf("got %v, want timeout", err)
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := r.do(r.context(ctx, r.Secrets), Case{Call: r.Slow})
+		cancel()
+		if code(err) != driver.CodeTimeout {
+			t.Fatalf("got %v, want timeout", err)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) { // which is the host's own
+			return
+		}
 	}
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	t.Error("the host had to end every call, the plugin ended none")
 }
 
 func (r *run) cancel(t *testing.T) {
