@@ -72,7 +72,7 @@ func cleanPath(r *http.Request) error {
 		bad = bad || strings.Contains(raw, enc)
 	}
 	if bad {
-		return problem.Malformed("the path is not one this appliance has")
+		return problem.Malformed("the path is not one this appliance has").Do("write names and ids as the lists show them: letters, digits, dots, hyphens, underscores and colons")
 	}
 	r.URL.RawPath = ""
 	return nil

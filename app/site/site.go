@@ -283,7 +283,7 @@ func (s *Site) wireWeb(ctx context.Context) (err error) {
 	s.api, err = api.New(api.Config{
 		Machines: s.db, Network: s.db, Images: s.db, Events: s.db, Profiles: s.db, Settings: s.db, Workflows: s.engine, Access: s.access,
 		Secrets: s.vault, Bus: s.bus, Recorder: s.recorder, Service: s.service, Catalog: images{s.catalog, s.bus.Emit}, Drivers: listing{s.registry, s.bus.Emit}, Bindings: s.bindings, Consoles: s.serials, Approvals: s.db, Operations: s.db, BootOrders: s.db, Kexec: s.db, Certificates: s.db,
-		DestructiveBatch: s.cfg.File.Site.DestructiveBatch, SiteName: s.cfg.File.Site.Name, Plugins: hosted{s.plugins, s.bus.Emit}, Health: warnings{s.health},
+		DestructiveBatch: s.cfg.File.Site.DestructiveBatch, SiteName: s.cfg.File.Site.Name, Key: s.pair.SPKI, Plugins: hosted{s.plugins, s.bus.Emit}, Health: warnings{s.health},
 		Wire:    s.netboot,
 		Version: s.cfg.Version, Log: s.log,
 	})

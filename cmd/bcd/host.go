@@ -69,7 +69,7 @@ func installation(cmd *cobra.Command) (host.Installation, error) {
 }
 
 func installCommand() *cobra.Command {
-	return &cobra.Command{Use: "install", Short: "Install the appliance as a systemd service, or upgrade it; again changes nothing.", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "install", Short: "Install the appliance as a systemd service, or upgrade it; a second run changes nothing.", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := installation(cmd)
 			if err != nil {

@@ -49,6 +49,8 @@ type Config struct {
 	DestructiveBatch int
 	// SiteName is what the site is called until a person gives it another name in the settings; "" calls it nothing.
 	SiteName string
+	// Key gives the SHA-256 of the console's TLS key, in hex. May be nil.
+	Key func() string
 
 	Wire    Wire             // nil: no network is served
 	Version string           // of the program

@@ -30,6 +30,7 @@ type SettingsChange struct {
 type VersionInfo struct {
 	Version string `json:"version"`
 	Go      string `json:"go"`
+	Key     string `json:"tlsSpkiSha256,omitempty"` // of the console's TLS key, as printed at the first start
 }
 
 func (a *API) siteRoutes() []Route {
@@ -39,9 +40,17 @@ func (a *API) siteRoutes() []Route {
 		on(Route{ID: "health.get", Method: "GET", Path: "/api/v1/health", Permission: app.PermSettingsRead, Summary: "List what is not as it should be, with the way out.", CLI: CLI{"health", "show"}},
 			func(c *Call, _ none) (List[Warning], error) { return list(a.Health.Warnings(c)) }),
 		on(Route{ID: "version.get", Method: "GET", Path: "/api/v1/version", Permission: LoggedIn, Summary: "Show the version.", CLI: CLI{"version", "show"}},
-			func(*Call, none) (VersionInfo, error) { return VersionInfo{a.Version, runtime.Version()}, nil }),
+			a.version),
 		on(Route{ID: "openapi.get", Method: "GET", Path: "/api/v1/openapi.json", Permission: Public, Raw: true, Summary: "This document."}, a.openAPI),
 	}
+}
+
+func (a *API) version(*Call, none) (VersionInfo, error) {
+	v := VersionInfo{Version: a.Version, Go: runtime.Version()}
+	if a.Key != nil {
+		v.Key = a.Key()
+	}
+	return v, nil
 }
 
 func (a *API) openAPI(c *Call, _ rawInput) (none, error) {

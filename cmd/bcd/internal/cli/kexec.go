@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,15 +34,19 @@ func kexecCommand() *cobra.Command {
 		if err := json.Unmarshal(raw, &k); err != nil {
 			return fmt.Errorf("reading how kexec went: %w", err)
 		}
-		printKexec(cmd.OutOrStdout(), k)
+		printKexec(cmd.OutOrStdout(), args[0], k)
 		return nil
 	}
 	return cmd
 }
 
-// printKexec writes what is known, and a line for each trial. All text in it is hostile.
-func printKexec(out io.Writer, k api.KexecReport) {
-	fmt.Fprintf(out, "%s: %s\n", Printable(k.Make), Printable(k.Sentence))
+// printKexec writes of a machine what is known, and a line for each trial. All text in it is hostile.
+func printKexec(out io.Writer, machine string, k api.KexecReport) {
+	model := k.Make
+	if strings.HasPrefix(model, "machine m-") { // named by its id
+		model = "of no known model"
+	}
+	fmt.Fprintf(out, "%s (%s): %s\n", Printable(machine), Printable(model), Printable(k.Sentence))
 	for _, t := range k.Trials {
 		fmt.Fprintf(out, "  %s  %-8s  %s on %s", t.Time.Local().Format("2006-01-02 15:04:05"), Printable(string(t.Outcome)), Printable(t.Image), Printable(t.Machine))
 		if t.Sentence != "" {

@@ -16,8 +16,8 @@ func TestPrintKexec(t *testing.T) {
 		{Image: "debian", Machine: "node2", Outcome: app.KexecWorked, Time: time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC)},
 	}
 	var out bytes.Buffer
-	printKexec(&out, api.KexecReport{KexecMemory: app.RecallKexec("Acme R1", "", "", trials), Trials: trials})
-	for _, want := range []string{"Acme R1: kexec: worked 1 of 2 on this model; last failure 2026-03-01 on node1", "silent", "nothing was heard", "worked    debian on node2\n"} {
+	printKexec(&out, "node1", api.KexecReport{KexecMemory: app.RecallKexec("Acme R1", "", "", trials), Trials: trials})
+	for _, want := range []string{"node1 (Acme R1): kexec: worked 1 of 2 on this model; last failure 2026-03-01 on node1", "silent", "nothing was heard", "worked    debian on node2\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}
