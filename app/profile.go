@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -255,6 +256,39 @@ func (l *RAIDLayout) validate() error {
 	return errors.Join(errs...)
 }
 
+// maxURL bounds a URL, in bytes.
+const maxURL = 2000
+
+// ValidURL accepts an http or https URL that somebody else fetches. One with a password is refused: URLs are shown and logged.
+func ValidURL(field, s string) error {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || len(s) > maxURL:
+		return Invalid(field, "is not an http or https URL of at most %d bytes", maxURL)
+	case u.User != nil:
+		return Invalid(field, "carries a password").Do("serve the file without one: URLs are shown and logged")
+	}
+	return nil
+}
+
+// holdsPassword reports whether a URL with a password stands somewhere in a JSON value.
+func holdsPassword(v any) bool {
+	switch v := v.(type) {
+	case string:
+		u, err := url.Parse(v)
+		return err == nil && u.Host != "" && u.User != nil
+	case []any:
+		return slices.ContainsFunc(v, holdsPassword)
+	case map[string]any:
+		for _, member := range v {
+			if holdsPassword(member) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func validFirmware(all []FirmwareBaseline) error {
 	if len(all) > maxBaselines {
 		return Invalid("firmwareBaseline", "lists %d components, the limit is %d", len(all), maxBaselines)
@@ -263,12 +297,12 @@ func validFirmware(all []FirmwareBaseline) error {
 	seen := map[string]bool{}
 	for i, f := range all {
 		at := fmt.Sprintf("firmwareBaseline.%d", i)
-		errs = append(errs, ValidLine(at+".component", f.Component, 128), ValidLine(at+".version", f.Version, 128), ValidLine(at+".url", f.URL, 2048))
+		errs = append(errs, ValidLine(at+".component", f.Component, 128), ValidLine(at+".version", f.Version, 128))
 		switch {
 		case f.Component == "" || f.Version == "" || seen[f.Component]:
 			errs = append(errs, Invalid(at, "names no component and version, or a component for the second time"))
-		case f.URL != "" && !strings.HasPrefix(f.URL, "https://") && !strings.HasPrefix(f.URL, "http://"):
-			errs = append(errs, Invalid(at+".url", "is not an http or https URL"))
+		case f.URL != "" && ValidURL(at+".url", f.URL) != nil:
+			errs = append(errs, ValidURL(at+".url", f.URL))
 		case f.SHA256 != "" && !sha256RE.MatchString(f.SHA256):
 			errs = append(errs, Invalid(at+".sha256", "is not 64 lower-case hexadecimal digits"))
 		}
@@ -285,8 +319,12 @@ func (s ProfileStep) validate(at string) error {
 	if s.On != "" && s.On != StepOnSite && s.On != StepOnRamdisk && s.On != StepOnNode {
 		errs = append(errs, Invalid(at+".on", "%q is no place to run", clip(s.On, 20)).Do("use site or ramdisk"))
 	}
-	if len(s.With) > maxConfig || len(s.With) > 0 && !json.Valid(s.With) {
+	var with any
+	if len(s.With) > maxConfig || len(s.With) > 0 && json.Unmarshal(s.With, &with) != nil {
 		errs = append(errs, Invalid(at+".with", "is not JSON of at most %d bytes", maxConfig))
+	}
+	if holdsPassword(with) {
+		errs = append(errs, Invalid(at+".with", "holds a URL that carries a password").Do("serve the file without one: URLs are shown and logged"))
 	}
 	if s.Timeout != 0 && (s.Timeout < Duration(time.Second) || s.Timeout > maxTimeout) {
 		errs = append(errs, Invalid(at+".timeout", "is not between 1s and 48h"))

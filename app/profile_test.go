@@ -57,6 +57,28 @@ func TestProfileReportsEveryProblem(t *testing.T) {
 	}
 }
 
+// A password in a URL would stand in the profile, in workflows and on pages.
+func TestURLsOfAProfileCarryNoPassword(t *testing.T) {
+	for name, c := range map[string]struct {
+		profile app.Profile
+		field   string
+	}{
+		"firmware":         {app.Profile{Firmware: []app.FirmwareBaseline{{Component: "BIOS", Version: "2", URL: "https://u:Pl4nted@images.example/b"}}}, "firmwareBaseline.0.url"},
+		"no host":          {app.Profile{Firmware: []app.FirmwareBaseline{{Component: "BIOS", Version: "2", URL: "https:///b"}}}, "firmwareBaseline.0.url"},
+		"a line end":       {app.Profile{Firmware: []app.FirmwareBaseline{{Component: "BIOS", Version: "2", URL: "https://images.example/\nb"}}}, "firmwareBaseline.0.url"},
+		"a step":           {app.Profile{Steps: app.ProfileSteps{Commission: []app.ProfileStep{{Step: "media.insert", With: json.RawMessage(`{"iso":"http://u:Pl4nted@images.example/a.iso"}`)}}}}, "steps.commission.0.with"},
+		"deep in a step":   {app.Profile{Steps: app.ProfileSteps{AfterWrite: []app.ProfileStep{{Step: "firmware.update", With: json.RawMessage(`["BIOS",{"url":"https://u:Pl4nted@images.example/b"}]`)}}}}, "steps.afterWrite.0.with"},
+		"no URL":           {app.Profile{Steps: app.ProfileSteps{Commission: []app.ProfileStep{{Step: "acme-cooling.label", With: json.RawMessage(`{"text":"a@b: 7 // x","mail":"a@images.example"}`)}}}}, ""},
+		"an ordinary step": {app.Profile{Steps: app.ProfileSteps{Commission: []app.ProfileStep{{Step: "media.insert", With: json.RawMessage(`["https://images.example:8443/a.iso?x=@y"]`)}}}}, ""},
+	} {
+		c.profile.Name = "gpu"
+		err := c.profile.Validate()
+		if e, _ := app.AsError(err); (err == nil) != (c.field == "") || err != nil && (e.Field != c.field || strings.Contains(err.Error(), "Pl4nted")) {
+			t.Errorf("%s: %v, want an error at %q", name, err, c.field)
+		}
+	}
+}
+
 // Whatever a profile holds, checking it ends without a panic, and what passes is small enough to be kept.
 func FuzzProfile(f *testing.F) {
 	f.Add(`{"name":"gpu","drivers":{"power":"redfish"},"biosSettings":{"A":1},"steps":{"commission":[{"step":"a.b","with":{"c":1}}]}}`)

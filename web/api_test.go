@@ -91,6 +91,8 @@ func TestWritesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		{"pool outside", "POST", "/api/v1/subnets", `{"cidr":"192.0.2.0/24","poolStart":"198.51.100.1","poolEnd":"198.51.100.9"}`, 422, "poolStart"},
 		{"duration as number", "POST", "/api/v1/subnets", `{"cidr":"192.0.2.0/24","leaseTime":3600}`, 422, "duration"},
 		{"kind with upper case", "GET", "/api/v1/drivers?kind=Power", ``, 422, "kind"},
+		{"kind with a space", "GET", "/api/v1/drivers?kind=a%20b", ``, 422, "kind"},
+		{"kind too long", "GET", "/api/v1/drivers?kind=" + strings.Repeat("a", 33), ``, 422, "kind"},
 		{"secret of numbers", "PUT", "/api/v1/secrets/a", `{"value":{"password":7}}`, 422, "value"},
 		{"import without a digest", "POST", "/api/v1/images", `{"name":"a","url":"https://images.example/a.raw"}`, 422, "sha256"},
 		{"import by a SHA-512 of another length", "POST", "/api/v1/images", `{"name":"a","url":"https://images.example/a.raw","sha512":"` + strings.Repeat("0", 64) + `"}`, 422, "sha512"},

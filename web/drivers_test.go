@@ -75,6 +75,9 @@ func TestDriversTellWhichIsActiveAndTheSitesLabels(t *testing.T) {
 	if len(l.Items) != 2 || l.Items[0].Active || !l.Items[1].Active || l.Labels["bc.dev/driver.redfish"] != "1.0.0" {
 		t.Errorf("the answer is %+v", l)
 	}
+	if w := x.Do("GET", "/api/v1/drivers?kind=9-a", viewer, ""); w.Code != 200 || !strings.Contains(w.Body.String(), `"items":[]`) { // letters, digits and hyphens
+		t.Errorf("a kind that nobody serves: %d %s", w.Code, w.Body)
+	}
 	page := x.Do("GET", "/drivers", viewer, "").Body.String()
 	for _, want := range []string{"another version is active", "<small>active</small>", "bc.dev/driver-kind.redfish.power=1"} {
 		if !strings.Contains(page, want) {

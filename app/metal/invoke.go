@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/better-compute/bcd/app"
@@ -192,8 +191,8 @@ func (p *Ports) planInsert(ctx context.Context, m *app.Machine, s app.ProfileSte
 	if err == nil && len(args) == 1 {
 		err = json.Unmarshal(args[0], &in.ISO)
 	}
-	if err != nil || !strings.HasPrefix(in.ISO, "http://") && !strings.HasPrefix(in.ISO, "https://") {
-		return workflow.Step{}, app.Invalid(s.Step, "names no http or https URL of an ISO image").Do("write with: {iso: https://…}")
+	if err != nil || app.ValidURL(s.Step, in.ISO) != nil {
+		return workflow.Step{}, app.Invalid(s.Step, "names no http or https URL of an ISO image that is served without a password").Do("write with: {iso: https://…}")
 	}
 	return media(KindMediaInsert, in), p.Supports(ctx, m, "virtual-media.insert")
 }

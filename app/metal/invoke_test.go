@@ -264,6 +264,7 @@ func TestRegisteredStepsActThroughTheirOwnCode(t *testing.T) {
 		"no device":      {Step: "management.setBootDevice"},
 		"a boot mode":    {Step: "management.setBootDevice", With: json.RawMessage(`{"device":"pxe","uefi":true}`)},
 		"a file":         {Step: "media.insert", With: json.RawMessage(`{"iso":"/etc/shadow"}`)},
+		"a password":     {Step: "media.insert", With: json.RawMessage(`{"iso":"https://u:p@images.example/a.iso"}`)},
 		"too much":       {Step: "media.eject", With: json.RawMessage(`{"a":1}`)},
 		"on the machine": {Step: "power.setPower", On: "ramdisk", With: json.RawMessage(`{"action":"off"}`)},
 	} {

@@ -6,7 +6,7 @@ import (
 	"github.com/better-compute/bcd/app"
 )
 
-var kindRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+var kindRE = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
 // DriverList is the drivers, and the labels that the active ones give the appliance.
 type DriverList struct {
