@@ -297,27 +297,36 @@ func (r *rig) enrolls(n int, by string) {
 // The appliance dies before a plugin's driver powers a machine on. The next one waits for the plugin, which is late, and the
 // workflow goes on.
 func TestWorkflowWaitsForItsMachinesPlugin(t *testing.T) {
-	t.Parallel()
-	r := withPlugin(t)
-	r.start("before intent on")
-	r.plugin(running)
-	r.enrollsNode9()
-	id := r.verb("node9", api.Power, api.PowerOptions{Action: "on"})
-	r.await(newsAt)
-	r.kill()
-	r.hold()
-	r.start("")
-	if w := r.workflow(id); !w.State.Active() {
-		t.Errorf("before its plugin answered the workflow is %s: %v", w.State, w.Error)
-	}
-	r.letGo()
-	r.await(newsOver)
-	w := r.workflow(id)
-	if w.State != "done" {
-		t.Errorf("the workflow is %s: %v\n%s", w.State, w.Error, r.journal(id))
-	}
-	if m := r.machine("node9"); m.Power != app.PowerOn {
-		t.Errorf("the machine is %s", m.Power)
+	for name, forgotten := range map[string]bool{"that is known": false, "that is new": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := withPlugin(t)
+			r.start("before intent on")
+			r.plugin(running)
+			r.enrollsNode9()
+			id := r.verb("node9", api.Power, api.PowerOptions{Action: "on"})
+			r.await(newsAt)
+			r.kill()
+			if forgotten { // what it serves, so that any plugin may serve it
+				if err := os.Remove(filepath.Join(r.dir, "plugins.json")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.hold()
+			r.start("")
+			if w := r.workflow(id); !w.State.Active() {
+				t.Errorf("before its plugin answered the workflow is %s: %v", w.State, w.Error)
+			}
+			r.letGo()
+			r.await(newsOver)
+			w := r.workflow(id)
+			if w.State != "done" {
+				t.Errorf("the workflow is %s: %v\n%s", w.State, w.Error, r.journal(id))
+			}
+			if m := r.machine("node9"); m.Power != app.PowerOn {
+				t.Errorf("the machine is %s", m.Power)
+			}
+		})
 	}
 }
 
