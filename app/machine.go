@@ -172,6 +172,7 @@ type DeploySpec struct {
 	Boot       BootPath `json:"boot,omitempty" doc:"how the system is started first: kexec, reboot (through the firmware) or auto; absent: auto, which is kexec where it is known to work on the model"`
 	ColdProof  bool     `json:"coldProof,omitempty" doc:"after kexec, boot from the disk once more as proof"`
 	WipeOthers bool     `json:"wipeOthers,omitempty" doc:"clear another disk that carries the image's filesystem UUIDs"`
+	SkipChecks bool     `json:"skipChecks,omitempty" doc:"deploy although the root file system cannot grow, or no boot entry is found that could start: for systems of a kind that the checks do not know"`
 	Redeploy   bool     `json:"redeploy,omitempty" doc:"overwrite the system of a deployed machine, without a release before: only what its disk does not hold is fetched"`
 }
 

@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
-	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/images/agent/boot"
+	"github.com/better-compute/bcd/images/agent/disk"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
-// configure prepares a disk for its first boot and then, where the order asks for it, looks for the entry that will start. An
-// entry that this agent cannot read is a note and no failure: boot loaders of other kinds than it knows start systems, too.
-func configure(write Handler, look func(context.Context, agentv1.DiskTarget) (title, kernel string, err error)) Handler {
+// configure prepares a disk for its first boot and then, where the order asks for it, looks for what will start. A disk that
+// certainly starts nothing is refused, before anyone waits for it. That the looking itself failed is a note: the disk was read
+// back before.
+func configure(write Handler, look func(context.Context, agentv1.DiskTarget) (boot.Found, error)) Handler {
 	return func(ctx context.Context, c agentv1.Command, progress func(agentv1.ProgressReport)) (any, error) {
 		out, err := write(ctx, c, progress)
 		r, ok := out.(*agentv1.ConfigureResult)
@@ -20,19 +23,31 @@ func configure(write Handler, look func(context.Context, agentv1.DiskTarget) (ti
 			return out, err
 		}
 		progress(agentv1.ProgressReport{Phase: "boot entry"})
-		if r.Entry, r.Kernel, err = look(ctx, order.Disk); err == nil {
-			return r, nil
-		}
+		found, err := look(ctx, order.Disk)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		why := err.Error()
-		if e, ok := app.AsError(err); ok {
-			why = e.Message
+		refused := disk.OfImage(order.Image, "is not ready to start", found.Refused)
+		switch {
+		case err != nil:
+			found.Notes = []string{fmt.Sprintf("what the disk with serial %q, WWN %q starts could not be looked for: %v", order.Disk.Serial, order.Disk.WWN, err)}
+		case refused != nil && !order.SkipChecks:
+			return nil, refused
+		case refused != nil:
+			found.Notes = append(found.Notes, refused.Error())
 		}
-		r.Entry, r.Kernel = "", ""
-		r.Notes = append(r.Notes, fmt.Sprintf("no boot entry of image %s was found on the disk with serial %q, WWN %q: %s "+
-			"(if its system does not start, look at its console, and at the boot configuration in the image)", order.Image, order.Disk.Serial, order.Disk.WWN, why))
+		r.Entry, r.Kernel = found.Entry, found.Kernel
+		for _, n := range found.Notes {
+			r.Notes = append(r.Notes, named(order.Image, n))
+		}
 		return r, nil
 	}
+}
+
+// named puts the name of the image before a note that lacks it.
+func named(image, note string) string {
+	if strings.Contains(note, "image "+image) {
+		return note
+	}
+	return fmt.Sprintf("image %s: %s", image, note)
 }

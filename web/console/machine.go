@@ -214,7 +214,8 @@ func readDeploy(q *request, m *app.Machine) (any, error) {
 		}
 	}
 	d := app.DeploySpec{Image: f.Get("image"), Hostname: strings.TrimSpace(f.Get("hostname")), KernelArgs: strings.TrimSpace(f.Get("kernelArgs")), SSHKeys: lines(f.Get("sshKeys")),
-		UserData: strings.ReplaceAll(f.Get("userData"), "\r\n", "\n"), ColdProof: f.Get("coldProof") != "", Redeploy: f.Get("redeploy") != "", WipeOthers: f.Get("wipeOthers") != ""}
+		UserData: strings.ReplaceAll(f.Get("userData"), "\r\n", "\n"), ColdProof: f.Get("coldProof") != "", Redeploy: f.Get("redeploy") != "", WipeOthers: f.Get("wipeOthers") != "",
+		SkipChecks: f.Get("skipChecks") != ""}
 	d.Boot = app.BootPath(f.Get("boot"))
 	how, which, _ := strings.Cut(f.Get("disk"), ":")
 	switch how {

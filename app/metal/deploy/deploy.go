@@ -188,6 +188,9 @@ func (v *Verbs) plan(ctx context.Context, m *app.Machine, profile *app.Profile, 
 	if err := checkSpec(&spec, m); err != nil {
 		return plan{}, nil, err
 	}
+	if err := roomToGrow(img, &d, &spec); err != nil {
+		return plan{}, nil, err
+	}
 	if m.Network != nil {
 		if err := m.Network.CheckMachine("network", m.NICs); err != nil {
 			return plan{}, nil, err

@@ -127,7 +127,7 @@ func (v *Verbs) configure(ctx context.Context, s workflow.StepContext) (any, err
 	if err != nil {
 		return nil, err
 	}
-	return agentv1.Configure{Disk: pl.Target, KernelArgs: pl.Args, Image: pl.Image, Boots: true, Look: !pl.Kexec, Seed: Seed(SeedInput{
+	return agentv1.Configure{Disk: pl.Target, KernelArgs: pl.Args, Image: pl.Image, Boots: true, Look: true, SkipChecks: pl.Spec.SkipChecks, Seed: Seed(SeedInput{
 		InstanceID: m.ID + "-" + s.Command().WorkflowID, Hostname: pl.Hostname, SSHKeys: pl.Spec.SSHKeys, UserData: pl.Spec.UserData, PhoneHome: url, Network: pl.Network,
 	})}, nil
 }

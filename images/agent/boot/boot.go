@@ -15,7 +15,6 @@ import (
 
 	"github.com/better-compute/bcd/app"
 	"github.com/better-compute/bcd/images/agent/disk"
-	"github.com/better-compute/bcd/images/layout"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
@@ -37,9 +36,10 @@ type Config struct {
 	// What touches the kernel; nil is the kernel.
 	Mount func(source, target, fstype string) (unmount func() error, err error)
 	Load  func(kernel, initrd *os.File, cmdline string) error
-	Drop  func() error                 // unloads
-	Quiet func(ports []string) []error // turns network ports off
-	Jump  func() error                 // does not return when it works
+	Drop  func() error                    // unloads
+	Quiet func(ports []string) []error    // turns network ports off
+	Jump  func() error                    // does not return when it works
+	Free  func(dir string) (int64, error) // bytes that a mounted file system has free
 }
 
 // Kexec serves agentv1.KindKexecLoad.
@@ -62,6 +62,9 @@ func New(cfg Config) *Kexec {
 	}
 	if cfg.Jump == nil {
 		cfg.Jump = jump
+	}
+	if cfg.Free == nil {
+		cfg.Free = free
 	}
 	return &Kexec{cfg: cfg}
 }
@@ -106,7 +109,7 @@ func (k *Kexec) handle(ctx context.Context, cmd agentv1.Command, progress func(a
 	if err != nil {
 		return result, nil, err
 	}
-	parts, release, err := k.mountAll(d)
+	m, release, err := k.mountAll(d)
 	if err != nil {
 		return result, nil, err
 	}
@@ -116,7 +119,7 @@ func (k *Kexec) handle(ctx context.Context, cmd agentv1.Command, progress func(a
 			jump, err = nil, app.Errorf(app.Unavailable, "disk-busy", "%s could not be released again: %w", d.Name, e).Do(wayOut)
 		}
 	}()
-	e, err := find(parts, k.cfg.Firmware, k.cfg.Log)
+	e, err := find(m.parts, k.cfg.Firmware, k.cfg.Log)
 	if err != nil {
 		return result, nil, err
 	}
@@ -236,58 +239,4 @@ func copyFile(out *os.File, at int64, p *partition, name string, limit int64) (i
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
-}
-
-// mountAll mounts every file system of the disk that a boot loader could read. release undoes it.
-func (k *Kexec) mountAll(d agentv1.Disk) (parts []*partition, release func() error, err error) {
-	base, err := os.MkdirTemp("", "boot-")
-	if err != nil {
-		return nil, nil, fmt.Errorf("making mount points: %w", err)
-	}
-	var undo []func() error
-	release = func() error {
-		var errs []error
-		for i := len(undo) - 1; i >= 0; i-- {
-			errs = append(errs, undo[i]())
-		}
-		return errors.Join(append(errs, os.Remove(base))...)
-	}
-	node := filepath.Join(k.cfg.Dev, d.Name)
-	f, err := os.Open(node)
-	if err != nil {
-		return nil, nil, errors.Join(app.Errorf(app.Unavailable, "disk-not-opened", "%s cannot be opened: %w", d.Name, err), release())
-	}
-	defer f.Close()
-	for _, p := range layout.Detect(f, d.Bytes, d.SectorSize).Partitions {
-		if p.FS != "ext4" && p.FS != "xfs" && p.FS != "btrfs" && p.FS != "vfat" || p.Number == 0 {
-			continue
-		}
-		dir := filepath.Join(base, fmt.Sprint(p.Number))
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("making mount point: %w", err), release())
-		}
-		un, err := k.cfg.Mount(filepath.Join(k.cfg.Dev, disk.PartitionNode(d.Name, p.Number)), dir, p.FS)
-		if err != nil {
-			k.cfg.Log.Warn("a file system of the disk cannot be mounted", "partition", p.Number, "kind", p.FS, "error", err)
-			un = func() error { return nil }
-		} else {
-			parts = append(parts, &partition{number: p.Number, uuid: p.FSUUID, label: label(f, p), dir: dir})
-		}
-		undo = append(undo, func() error { return errors.Join(un(), os.Remove(dir)) })
-	}
-	return parts, release, nil
-}
-
-// label reads a file system's label where its superblock keeps it.
-func label(r io.ReaderAt, p app.Partition) string {
-	at := map[string][2]int64{"ext4": {1024 + 0x78, 16}, "xfs": {108, 12}, "btrfs": {0x10000 + 0x12b, 256}, "vfat": {71, 11}}[p.FS]
-	if at[1] == 0 {
-		return ""
-	}
-	b := make([]byte, at[1])
-	if _, err := r.ReadAt(b, p.Start+at[0]); err != nil {
-		return ""
-	}
-	s, _, _ := strings.Cut(string(b), "\x00")
-	return strings.TrimRight(s, " ")
 }

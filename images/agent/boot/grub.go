@@ -16,6 +16,7 @@ type entry struct {
 	kernel  string
 	args    string
 	initrds []string
+	chain   string // another loader, which is started instead of a kernel
 }
 
 // item is a line of a GRUB menu.
@@ -35,7 +36,8 @@ type grub struct {
 	menu  []item
 	log   *slog.Logger
 
-	found entry // by linux and initrd
+	found entry // by linux and initrd, or chainloader
+	blind bool  // a part that this interpreter leaves out was come by
 	steps int
 	spent int
 	depth int
@@ -149,6 +151,7 @@ func (g *grub) statement(n *node) (bool, error) {
 		}
 		return true, nil
 	}
+	g.blind = g.blind || n.loop
 	args := g.expand(n.words)
 	if len(args) == 0 {
 		return true, nil
@@ -261,6 +264,7 @@ func (g *grub) command(args []string) (bool, error) {
 	case "test":
 		return g.test(rest), nil
 	case "false", "keystatus", "cmostest", "cpuid", "regexp", "sleep":
+		g.blind = g.blind || name == "regexp"
 		return false, nil
 	case "set", "export":
 		for _, a := range rest {
@@ -282,6 +286,8 @@ func (g *grub) command(args []string) (bool, error) {
 			return false, err
 		} else if err != nil {
 			g.log.Info("a part of the boot configuration is missing", "error", err)
+			p, _ := g.place(rest[0])
+			g.blind = g.blind || p == nil
 			return false, nil
 		}
 	case "return", "exit":
@@ -290,6 +296,10 @@ func (g *grub) command(args []string) (bool, error) {
 		g.blscfg(rest)
 	case "linux", "linux16", "linuxefi":
 		g.setKernel(rest)
+	case "chainloader":
+		g.setChain(rest)
+	case "legacy_configfile", "extract_entries_source", "syslinux_configfile", "import_bootenv":
+		g.blind = true
 	case "initrd", "initrd16", "initrdefi":
 		g.found.initrds = append([]string{}, rest...)
 	default:
@@ -322,6 +332,17 @@ func (g *grub) setKernel(args []string) {
 	g.found = entry{part: p, kernel: file, args: quoteArgs(args[1:])}
 }
 
+// setChain notes another loader.
+func (g *grub) setChain(args []string) {
+	for _, a := range args {
+		if !strings.HasPrefix(a, "-") {
+			p, file := g.place(a)
+			g.found = entry{part: p, chain: file}
+			return
+		}
+	}
+}
+
 // quoteArgs joins arguments as GRUB hands them to the kernel: one with a space is put in quotes.
 func quoteArgs(args []string) string {
 	var out []string
@@ -332,68 +353,4 @@ func quoteArgs(args []string) string {
 		out = append(out, a)
 	}
 	return strings.Join(out, " ")
-}
-
-// search sets a variable, root unless named, to the partition with a file system's UUID, label, or a file.
-func (g *grub) search(name string, args []string) bool {
-	by := map[string]string{"search.fs_uuid": "uuid", "search.fs_label": "label", "search.file": "file"}[name]
-	into, what := "root", ""
-	for i := 0; i < len(args); i++ {
-		switch a := args[i]; {
-		case a == "--fs-uuid" || a == "-u":
-			by = "uuid"
-		case a == "--label" || a == "--fs-label" || a == "-l":
-			by = "label"
-		case a == "--file" || a == "-f":
-			by = "file"
-		case a == "--set" && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") && i+2 < len(args): // "--set root UUID"
-			i++
-			into = args[i]
-		case a == "--set":
-		case strings.HasPrefix(a, "--set="):
-			into = strings.TrimPrefix(a, "--set=")
-		case a == "--hint" && i+1 < len(args):
-			i++
-		case strings.HasPrefix(a, "-"):
-		case what == "":
-			what = a
-		case name != "search": // search.fs_uuid UUID root hints…
-			into, args = a, nil
-		}
-	}
-	for _, p := range g.parts {
-		hit := by == "uuid" && strings.EqualFold(p.uuid, what) || by == "label" && p.label == what
-		if by == "file" {
-			_, _, err := p.stat(what)
-			hit = err == nil
-		}
-		if hit && what != "" {
-			g.vars[into] = device(p)
-			return true
-		}
-	}
-	g.log.Info("the boot configuration looks for a file system that is not on this disk", "by", by, "name", what)
-	return false
-}
-
-// loadEnv reads an environment block: lines of name=value after a header, filled up with "#".
-func (g *grub) loadEnv(args []string) bool {
-	file := g.vars["prefix"] + "/grubenv"
-	for i := 0; i < len(args); i++ {
-		if (args[i] == "-f" || args[i] == "--file") && i+1 < len(args) {
-			i++
-			file = args[i]
-		}
-	}
-	p, name := g.place(file)
-	b, err := p.read(name, 64<<10)
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(b)) {
-		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "root=") {
-			g.assign(strings.TrimRight(line, "\n"))
-		}
-	}
-	return true
 }

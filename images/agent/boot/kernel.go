@@ -27,6 +27,14 @@ func mount(source, target, fstype string) (func() error, error) {
 	}, nil
 }
 
+func free(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, fmt.Errorf("asking for the free room: %w", err)
+	}
+	return int64(s.Bavail) * s.Bsize, nil
+}
+
 func load(kernel, initrd *os.File, cmdline string) error {
 	fd, flags := 0, unix.KEXEC_FILE_NO_INITRAMFS
 	if initrd != nil {

@@ -10,37 +10,58 @@ import (
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 )
 
-// Look tells which boot entry a disk starts by default, and its kernel, which is there and has a root file system named. It
-// loads nothing and leaves nothing mounted. What only another boot loader can read, such as Windows', is an error here.
-func (k *Kexec) Look(ctx context.Context, target agentv1.DiskTarget) (title, kernel string, err error) {
+// Found is how a disk stands before its first boot.
+type Found struct {
+	Entry, Kernel string   // what starts by default; no kernel for what is not Linux by a loader's configuration
+	Notes         []string // sentences on what could not be made sure of
+	Refused       error    // an *app.Error: the disk cannot start, or not for long
+}
+
+// Look tells what a disk starts by default, and refuses one on which that is certainly nothing. It loads nothing and leaves
+// nothing mounted. err is of the looking.
+func (k *Kexec) Look(ctx context.Context, target agentv1.DiskTarget) (found Found, err error) {
 	disks, err := k.cfg.Disks(ctx)
 	if err != nil {
-		return "", "", fmt.Errorf("listing disks: %w", err)
+		return found, fmt.Errorf("listing disks: %w", err)
 	}
 	d, err := disk.Match(disks, target)
 	if err != nil {
-		return "", "", err
+		return found, err
 	}
-	parts, release, err := k.mountAll(d)
+	m, release, err := k.mountAll(d)
 	if err != nil {
-		return "", "", err
+		return found, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	e, err := find(parts, k.cfg.Firmware, k.cfg.Log)
-	if err != nil {
-		return "", "", err
+	f := facts{name: d.Name, reading: read(m.parts, k.cfg.Firmware, k.cfg.Log), loaders: lookForLoaders(&m, k.cfg.Firmware), hidden: m.hidden}
+	f.missing, f.certain = f.reading.missing(&m)
+	f.chained = f.reading.next()
+	found = f.verdict()
+	if found.Refused == nil {
+		found.Refused = k.cramped(&m)
 	}
-	for _, name := range append([]string{e.kernel}, e.initrds...) {
-		dir, size, err := e.part.stat(name)
-		if err != nil || dir || size == 0 {
-			return "", "", app.Errorf(app.Unsupported, "no-boot-entry", "the default boot entry %q starts %q, which is not there", clip(e.title, 80), clip(name, 200))
+	return found, nil
+}
+
+// leastFree is what a first boot writes before it could free anything, in bytes: host keys, cloud-init's state, the first log.
+const leastFree = 32 << 20
+
+// cramped refuses a root file system that is full and cannot grow.
+func (k *Kexec) cramped(m *mounted) error {
+	g := m.layout.Growth(m.disk.Bytes)
+	if g.Root == nil || g.Room >= leastFree {
+		return nil
+	}
+	for _, p := range m.parts {
+		if p.number != g.Root.Number {
+			continue
 		}
+		free, err := k.cfg.Free(p.dir)
+		if err != nil || free >= leastFree {
+			return nil
+		}
+		return app.Errorf(app.Unsupported, "root-full", "the root file system on partition %d of %s has %d bytes free and no room to grow; a first boot needs %d", p.number, m.disk.Name, free, int64(leastFree)).
+			Do("use an image with more room in its root, or whose root is the last partition, on a larger disk; " + skipWay)
 	}
-	switch root := foreignRoot(e.args); {
-	case !hasRoot(e.args):
-		return "", "", app.Errorf(app.Unsupported, "no-root-argument", "the default boot entry %q names no root file system", clip(e.title, 80))
-	case root != "":
-		return "", "", app.Errorf(app.Unsupported, "root-elsewhere", "the default boot entry %q has its root on %s, which only the machine that made the image had", clip(e.title, 80), clip(root, 80))
-	}
-	return e.title, e.kernel, nil
+	return nil
 }

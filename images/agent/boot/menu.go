@@ -16,7 +16,7 @@ func (g *grub) chosen() (entry, error) {
 	}
 	for range maxDepth {
 		if len(g.menu) == 0 {
-			return entry{}, noEntry("its menu is empty")
+			return entry{}, g.surely(noEntry("its menu is empty"))
 		}
 		head, tail, _ := strings.Cut(strings.ReplaceAll(want, ">>", "\x00"), ">")
 		it := pick(g.menu, strings.ReplaceAll(head, "\x00", ">"))
@@ -36,11 +36,23 @@ func (g *grub) chosen() (entry, error) {
 		}
 		g.found.title = it.title
 		if g.found.kernel == "" {
-			return entry{}, noEntry("its default entry " + strconv.Quote(clip(it.title, 80)) + " starts no Linux kernel")
+			return g.found, noEntry("its default entry " + strconv.Quote(clip(it.title, 80)) + " starts no Linux kernel")
 		}
 		return g.found, nil
 	}
 	return entry{}, noEntry("its menus are nested too deeply")
+}
+
+// sure is why a configuration starts nothing, by one that was understood to its end.
+type sure struct{ error }
+
+func (s sure) Unwrap() error { return s.error }
+
+func (g *grub) surely(err error) error {
+	if g.blind {
+		return err
+	}
+	return sure{err}
 }
 
 // pick finds an item by id, title or number; the first when there is none, as GRUB does.

@@ -16,6 +16,7 @@ type node struct {
 	words  command
 	branch []branch // of an if; the words are empty
 	body   []node   // of a function, menuentry, submenu or loop
+	loop   bool     // of a loop, which is left out
 }
 
 // branch is one arm of an if. An empty cond is "else".
@@ -110,7 +111,7 @@ func (p *parser) statement(head string) (node, error) {
 			return node{}, err
 		}
 		_, _, err := p.expect("done")
-		return node{}, err
+		return node{loop: true}, err
 	}
 	n := node{words: p.in[0]}
 	p.in = p.in[1:]

@@ -15,6 +15,7 @@ import (
 // partition is a mounted file system of the disk.
 type partition struct {
 	number int
+	fs     string // "ext4", "xfs", "btrfs", "vfat"
 	uuid   string // as the file system spells it
 	label  string
 	dir    string // where it is mounted

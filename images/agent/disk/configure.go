@@ -23,7 +23,7 @@ import (
 // reads back what it wrote and may be repeated. A disk to boot from on which this machine's firmware finds no loader is refused; what a
 // person may not want so stands in the result's notes.
 func (w *Writer) Configure(ctx context.Context, order agentv1.Configure, progress func(agentv1.ProgressReport)) (_ *agentv1.ConfigureResult, err error) {
-	defer func() { err = ofImage(order.Image, "is not ready to start", err) }()
+	defer func() { err = OfImage(order.Image, "is not ready to start", err) }()
 	disks, err := w.cfg.Disks(ctx)
 	if err != nil {
 		return nil, app.Errorf(app.Unavailable, "disks-not-read", "the disks of this machine cannot be listed: %w", err)

@@ -15,7 +15,7 @@ import (
 )
 
 // seedName is the GPT name of the partition for first-boot data: how a second Configure finds it again.
-const seedName = "bcd-seed"
+const seedName = app.SeedPartition
 
 const mib = 1 << 20
 

@@ -20,7 +20,7 @@ const zeroStep = 256 << 20
 // Write puts an image on a disk and reads it back. Before the first write it refuses with an *app.Error that names the
 // way out; after one, every error leaves a disk that does not boot. It may be repeated at any time.
 func (w *Writer) Write(ctx context.Context, order agentv1.Write, progress func(agentv1.ProgressReport)) (_ *agentv1.WriteResult, err error) {
-	defer func() { err = ofImage(order.Image, "was not written", err) }()
+	defer func() { err = OfImage(order.Image, "was not written", err) }()
 	j, disks, err := w.begin(ctx, order, progress)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (w *Writer) Write(ctx context.Context, order agentv1.Write, progress func(a
 
 // Verify reads an image back without writing. It answers for a disk that Write left, before Configure changed it.
 func (w *Writer) Verify(ctx context.Context, order agentv1.Write, progress func(agentv1.ProgressReport)) (_ *agentv1.WriteResult, err error) {
-	defer func() { err = ofImage(order.Image, "was not read back", err) }()
+	defer func() { err = OfImage(order.Image, "was not read back", err) }()
 	j, _, err := w.begin(ctx, order, progress)
 	if err != nil {
 		return nil, err

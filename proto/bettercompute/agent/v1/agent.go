@@ -241,9 +241,10 @@ type Configure struct {
 	Disk       DiskTarget        `json:"disk"`
 	Seed       map[string][]byte `json:"seed"` // file name → bytes on the CIDATA partition: meta-data, user-data, vendor-data, network-config
 	KernelArgs string            `json:"kernelArgs,omitempty"`
-	Image      string            `json:"image,omitempty"` // the name of what was written, for errors
-	Boots      bool              `json:"boots,omitempty"` // the machine is to boot from the disk: without a loader for its firmware it is refused
-	Look       bool              `json:"look,omitempty"`  // tell which boot entry the disk starts by default
+	Image      string            `json:"image,omitempty"`      // the name of what was written, for errors
+	Boots      bool              `json:"boots,omitempty"`      // the machine is to boot from the disk: without a loader for its firmware it is refused
+	Look       bool              `json:"look,omitempty"`       // tell what the disk starts by default, and refuse it when that is certainly nothing
+	SkipChecks bool              `json:"skipChecks,omitempty"` // what Look refuses is a note
 }
 
 // ConfigureResult is how a disk stands before its first boot.
