@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/child"
 )
 
 // namespace makes one more namespace, with its loopback up.
@@ -53,7 +54,7 @@ func daemon(t *testing.T, ns, ready, name string, args ...string) {
 	out, err := cmd.StderrPipe()
 	if err == nil {
 		cmd.Stdout = cmd.Stderr
-		err = cmd.Start()
+		err = child.Start(cmd)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/child"
 	"github.com/better-compute/bcd/bmc/virtual"
 )
 
@@ -99,7 +100,7 @@ func (w *wire) boot(args ...string) *vm {
 	cmd.Stdout, cmd.Stderr = v, v
 	in, err := cmd.StdinPipe()
 	if err == nil {
-		err = cmd.Start()
+		err = child.Start(cmd)
 	}
 	if err != nil {
 		w.t.Fatal(err)

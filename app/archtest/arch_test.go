@@ -59,6 +59,7 @@ var rooms = map[string][]string{
 	"app/metal":    {"app", "app/workflow", "app/agent", "app/drivers", "plugins/driver", "proto/"},
 	"app/host":     {"app"},
 	"app/listen":   {},
+	"app/child":    {},
 	"app/serial":   {"app"},
 	"app/archtest": {},
 	// The wiring: the only rooms that know every adapter.
@@ -71,7 +72,7 @@ var rooms = map[string][]string{
 	"netboot":        {"app", "app/listen"},
 	"bmc/redfish":    {"app", "plugins/driver"},
 	"bmc/virtual":    {"app"},
-	"bmc/bmctest":    {"app", "plugins/driver"},
+	"bmc/bmctest":    {"app", "app/child", "plugins/driver"},
 	"images/chunk":   {"app"},
 	"images/layout":  {"app"},
 	"images/catalog": {"app", "images/chunk", "images/flat", "images/layout"},
@@ -82,7 +83,7 @@ var rooms = map[string][]string{
 	"images/uki":     {"app"},
 
 	"plugins/driver":   {},
-	"plugins/bcx":      {"plugins/driver", "proto/bettercompute/driver"},
+	"plugins/bcx":      {"app/child", "plugins/driver", "proto/bettercompute/driver"},
 	"plugins/sandbox":  {},
 	"plugins/host":     {"app", "plugins/driver", "plugins/bcx", "plugins/sandbox", "proto/bettercompute/driver"},
 	"plugins/examples": {"plugins/driver", "plugins/bcx"},

@@ -13,10 +13,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/child"
 	"github.com/better-compute/bcd/app/drivers"
 	"github.com/better-compute/bcd/app/workflow"
 	"github.com/better-compute/bcd/images/osimage"
@@ -46,8 +46,7 @@ func plainDHCP(t *testing.T, n *Network, ns string) {
 		"--dhcp-leasefile="+filepath.Join(t.TempDir(), "leases"), "--interface=eth0", "--bind-interfaces", "--dhcp-range=10.77.0.50,10.77.0.90,1h", "--log-facility=-")
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/child"
 	"github.com/better-compute/bcd/app/workflow"
 	"github.com/better-compute/bcd/bmc/ipmi"
 	"github.com/better-compute/bcd/bmc/virtual"
@@ -130,7 +131,7 @@ func (m *mortal) start() {
 		m.stdin, err = m.cmd.StdinPipe()
 	}
 	if err == nil {
-		err = m.cmd.Start()
+		err = child.Start(m.cmd)
 	}
 	if err != nil {
 		m.cmd = nil

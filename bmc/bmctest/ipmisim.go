@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/better-compute/bcd/app/child"
 )
 
 // SimulatorPassword is User's password on OpenIPMI's simulator.
@@ -285,7 +287,7 @@ func (s *Simulator) start(t testing.TB, path string, guid []byte) error {
 	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		return err
 	}
 	ended := make(chan struct{})

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/better-compute/bcd/app/child"
 	"github.com/better-compute/bcd/plugins/bcx"
 	"github.com/better-compute/bcd/plugins/driver"
 	"github.com/better-compute/bcd/plugins/host"
@@ -63,7 +64,7 @@ func runSite(t *testing.T, plugins string) *appliance {
 		t.Fatal(err)
 	}
 	a.cmd.Stdout, a.cmd.Stderr = wr, wr
-	err = a.cmd.Start()
+	err = child.Start(a.cmd)
 	_ = wr.Close() // the child has its own
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/better-compute/bcd/app/child"
 	"github.com/better-compute/bcd/bmc/virtual"
 	"github.com/better-compute/bcd/images/agent/agenttest"
 	"github.com/better-compute/bcd/images/chunk"
@@ -148,7 +149,7 @@ func small(t *testing.T, site *agenttest.Site, dist, initrd string, args ...stri
 	if os.Getenv("BCD_TEST_CONSOLE") != "" {
 		cmd.Stdout = os.Stderr
 	}
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/u-root/u-root/pkg/cpio"
 
+	"github.com/better-compute/bcd/app/child"
 	"github.com/better-compute/bcd/bmc/virtual"
 	"github.com/better-compute/bcd/images/agent/agenttest"
 	"github.com/better-compute/bcd/images/ramdisk"
@@ -196,7 +197,7 @@ func qemu(t *testing.T, site *agenttest.Site, args ...string) <-chan string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	lines, done := make(chan string, 8192), make(chan struct{})

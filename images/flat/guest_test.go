@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/better-compute/bcd/app/child"
 	bmc "github.com/better-compute/bcd/bmc/virtual"
 )
 
@@ -103,7 +104,7 @@ func boot(t *testing.T, path string, firmware []string, want string) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

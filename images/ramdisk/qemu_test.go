@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/better-compute/bcd/app/child"
 	"github.com/better-compute/bcd/bmc/virtual"
 	agentv1 "github.com/better-compute/bcd/proto/bettercompute/agent/v1"
 	"golang.org/x/crypto/ssh"
@@ -84,7 +85,7 @@ func boot(t *testing.T, flavour, addr string, data agentv1.BootData, args ...str
 		t.Fatal(err1, err2)
 	}
 	g := &guest{t: t, start: time.Now(), lines: make(chan string, 4096), in: in, ended: make(chan error, 1)}
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/child"
 	"github.com/better-compute/bcd/app/lab"
 )
 
@@ -60,7 +61,7 @@ func (s *session) start(ctx context.Context, seed func(dataDir string) error) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := a.cmd.Start(); err != nil {
+	if err := child.Start(a.cmd); err != nil {
 		return nil, fmt.Errorf("starting the appliance: %w", err)
 	}
 	if err := a.login(ctx, out); err != nil {

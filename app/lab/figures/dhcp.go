@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/child"
 	"github.com/better-compute/bcd/app/lab"
 	"github.com/better-compute/bcd/store"
 )
@@ -151,7 +152,7 @@ func (s *session) inside(ctx context.Context, ns string, command ...string) (sto
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = readyTime
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", command[0], err)
 	}
 	return func() error {

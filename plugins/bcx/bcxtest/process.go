@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/better-compute/bcd/app/child"
 	"github.com/better-compute/bcd/plugins/bcx"
 	driverv1 "github.com/better-compute/bcd/proto/bettercompute/driver/v1"
 )
@@ -107,7 +108,7 @@ func launch(t *testing.T, command []string, clientCert string) *started {
 	}
 	s.cmd.Stdout = out
 	s.stdin, s.out = stdin, bufio.NewReader(stdout)
-	err = s.cmd.Start()
+	err = child.Start(s.cmd)
 	out.Close()
 	if err != nil {
 		t.Fatal(err)
