@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,6 +134,41 @@ func TestBrowserFindsNoBarrier(t *testing.T) {
 		b.Do(chromedp.Navigate(url+path), chromedp.WaitVisible(css("#main")))
 		b.Passable(path+" on a phone", axe)
 		b.Window(1360, 900)
+	}
+}
+
+// A refused form comes back with what was typed, the mistake at its field, and the field ready to be typed into; also on a
+// narrow window, and nothing of it is a barrier.
+func TestBrowserShowsARefusalAtItsField(t *testing.T) {
+	b, x := browser(t), site(t)
+	axe := b.Axe()
+	webtest.Demo(x, "said on the wire")
+	url := x.Serve()
+	login(b, url, x.As(app.RoleAdmin))
+	for _, c := range []struct{ name, page, open, form, field, typed string }{
+		{"bmc", "/machines/m-1/bmc", "", `form[action="/machines/m-1/bmc"]`, "acceptPin", "zz"},
+		{"import", "/images", "", `form[action="/images/import"]`, "sha256", "beef"},
+		{"subnet", "/network", "details.more:has([name=tftpBlockSize])", "details.more form:has([name=tftpBlockSize])", "tftpBlockSize", "9000"},
+	} {
+		in := c.form + ` [name="` + c.field + `"]`
+		for _, width := range []int64{1360, 390} {
+			b.Window(width, 900)
+			b.Do(chromedp.Navigate(url+c.page), chromedp.WaitVisible(css("#main")))
+			if c.open != "" {
+				b.Do(chromedp.Click(css(c.open+" > summary")), chromedp.WaitVisible(css(in)))
+			}
+			if c.name == "import" {
+				b.Do(chromedp.SendKeys(css(`form[action="/images/import"] [name="name"]`), "x"), chromedp.SendKeys(css(`form[action="/images/import"] [name="url"]`), "https://images.example/x"))
+			}
+			b.Do(chromedp.SetValue(css(in), c.typed), chromedp.Click(css(c.form+" button.main")), chromedp.WaitVisible(css(`[aria-invalid="true"]`)))
+			b.Until(`document.activeElement.name === "` + c.field + `" && document.activeElement.value === "` + c.typed + `"`)
+			for _, palette := range []string{"light", "dark"} {
+				b.Palette(palette)
+				b.Shot(fmt.Sprintf("refused-%s-%d-%s", c.name, width, palette))
+				b.Passable(fmt.Sprintf("%s refused, %s, %d wide", c.page, palette, width), axe)
+			}
+			b.Fits(c.page+" refused", ".scroll")
+		}
 	}
 }
 

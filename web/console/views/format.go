@@ -1,6 +1,7 @@
 package views
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -152,9 +153,36 @@ func took(s workflow.Step, now time.Time) string {
 // sentence is what went wrong, with the field that it is about.
 func sentence(e *app.Error) string {
 	if e.Field != "" {
-		return e.Field + ": " + e.Message
+		return memberName(e.Field) + ": " + e.Message
 	}
 	return upper(e.Message)
+}
+
+// abbreviations are words of members' names that people write otherwise.
+var abbreviations = map[string]string{"bios": "BIOS", "bmc": "BMC", "cidr": "CIDR", "dns": "DNS", "id": "ID", "ids": "IDs", "mac": "MAC", "macs": "MACs", "ntp": "NTP",
+	"sha256": "SHA-256", "sha512": "SHA-512", "ssh": "SSH", "tftp": "TFTP", "url": "URL", "uuid": "UUID"}
+
+// memberName writes a member of the API as words: "TFTP block size" for tftpBlockSize, "BMC address" for bmc.address. A place
+// inside what a person wrote stays as it is: "links[0].mac", "biosSettings.ProcTurbo".
+func memberName(member string) string {
+	plain, _ := strings.CutPrefix(member, "bmc.")
+	if strings.ContainsAny(plain, "[.") {
+		return member
+	}
+	var words []string
+	if plain != member {
+		words = []string{"bmc"}
+	}
+	for i, r := range plain {
+		if i == 0 || unicode.IsUpper(r) {
+			words = append(words, "")
+		}
+		words[len(words)-1] += string(unicode.ToLower(r))
+	}
+	for i, w := range words {
+		words[i] = cmp.Or(abbreviations[w], w)
+	}
+	return upper(strings.Join(words, " "))
 }
 
 // by names who asked for something: a person, or nobody, when it is part of bcd's own work.

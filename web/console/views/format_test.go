@@ -45,7 +45,7 @@ func TestFiguresSayWhatIsKnown(t *testing.T) {
 func TestErrorsReadAsSentences(t *testing.T) {
 	for want, e := range map[string]*app.Error{
 		"The agent is gone": app.Errorf(app.Timeout, "x", "the agent is gone"),
-		"name: is empty":    app.Invalid("name", "is empty"),
+		"Name: is empty":    app.Invalid("name", "is empty"),
 		"Über":              app.Errorf(app.Timeout, "x", "über"),
 		"":                  app.Errorf(app.Timeout, "x", ""),
 	} {
@@ -78,6 +78,20 @@ func TestMarkTime(t *testing.T) {
 	for seconds, want := range map[float64]string{-2: "2.0 s before", 0: "0.0 s", 6.25: "6.2 s"} {
 		if got := markTime(seconds); got != want {
 			t.Errorf("%v: %q", seconds, got)
+		}
+	}
+}
+
+func TestMembersInWords(t *testing.T) {
+	for member, want := range map[string]string{"name": "Name", "tftpBlockSize": "TFTP block size", "bmc.driver": "BMC driver", "bmc": "BMC", "acceptPin": "Accept pin", "sha256": "SHA-256",
+		"productUuid": "Product UUID", "sshKeys": "SSH keys", "links[0].mac": "links[0].mac", "biosSettings.ProcTurbo": "biosSettings.ProcTurbo"} {
+		if got := memberName(member); got != want {
+			t.Errorf("%s is %q, want %q", member, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{time.Hour: "1h", 90 * time.Minute: "1h30m", 10 * time.Minute: "10m", 90 * time.Second: "1m30s", 30 * time.Second: "30s", 0: "0s"} {
+		if got := inShort(d); got != want {
+			t.Errorf("%s is %q, want %q", d, got, want)
 		}
 	}
 }
