@@ -254,6 +254,22 @@ func TestWhatEndsAConsole(t *testing.T) {
 	}
 }
 
+// Who leaves is not told why, and is said to have left even when something else would have ended it next.
+func TestLeavingAConsole(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		s := r.must("alice", false)
+		s.End(serial.ErrLeft)
+		s.End(app.Errorf(app.Conflict, "machine-leaves", "gone"))
+		if _, err := io.ReadAll(s); !errors.Is(err, serial.ErrLeft) {
+			t.Errorf("it ended with %v", err)
+		}
+		<-s.Done()
+		if got := r.story()[1]; got != "console.closed token:alice" {
+			t.Errorf("recorded %s", got)
+		}
+	})
+}
+
 // A machine that prints, or a person who types, is not idle.
 func TestAConsoleInUseIsNotIdle(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {

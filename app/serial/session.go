@@ -3,6 +3,7 @@ package serial
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -56,7 +57,10 @@ func (s *Session) Since() time.Time { return s.since }
 // Done is closed when the console has ended and the machine's is free again.
 func (s *Session) Done() <-chan struct{} { return s.free }
 
-// End ends the console. Why, an *app.Error, is what Read then fails with; of several the first counts.
+// ErrLeft ends a console whose person has left it.
+var ErrLeft = errors.New("the console was left")
+
+// End ends the console. Why, ErrLeft or an *app.Error, is what Read then fails with; of several the first counts.
 func (s *Session) End(why error) { s.cancel(why) }
 
 // wait returns true when the console is free, false when ctx ends before.
@@ -71,14 +75,15 @@ func (s *Session) wait(ctx context.Context) bool {
 
 // why gives what this appliance decided before what the driver made of it.
 func (s *Session) why(err error) error {
-	if e, ok := app.AsError(context.Cause(s.ctx)); ok {
-		return e
+	cause := context.Cause(s.ctx)
+	if _, ok := app.AsError(cause); ok || errors.Is(cause, ErrLeft) {
+		return cause
 	}
 	return err
 }
 
-// Read gives what the machine prints. It fails with io.EOF when its driver ended the console, and with an *app.Error that
-// says why when this appliance did.
+// Read gives what the machine prints. It fails with io.EOF when its driver ended the console, and with what was given to End
+// when this appliance did.
 func (s *Session) Read(p []byte) (int, error) {
 	n, err := s.line.Read(p)
 	s.moved(&s.printed, n)
@@ -142,7 +147,7 @@ func (s *Session) Close() (err error) {
 func (s *Session) recordEnd() {
 	passed := fmt.Sprintf("after %s, %d bytes typed, %d printed", app.Took(s.of.cfg.Now().Sub(s.since)), s.typed.Load(), s.printed.Load())
 	cause := context.Cause(s.ctx)
-	if cause == nil {
+	if cause == nil || errors.Is(cause, ErrLeft) {
 		s.record("console.closed", "info", "%s closed the serial console %s", s.who.Name, passed)
 		return
 	}

@@ -103,47 +103,44 @@ func (a *API) openConsole(c *Call, _ rawInput) (none, error) {
 	return none{}, nil
 }
 
-// carry carries both ways until the console ends, and gives why; nil when its caller ended it.
+// carry carries both ways until the console ends, and gives why; nil when its caller left it.
 func (a *API) carry(c *Call, s *serial.Session) *app.Error {
 	rc := http.NewResponseController(c.w)
 	ctx, cancel := context.WithCancel(c)
 	over := make(chan struct{}, 2)
-	hungUp := false
-	go func() { hungUp = typed(c.r.Body, s); over <- struct{}{} }()
+	go func() { typed(c.r.Body, s); over <- struct{}{} }()
 	go func() { a.watchConsole(ctx, c, s); over <- struct{}{} }()
 	err := printed(c.w, rc, s)
-	if err != nil {
-		s.End(err)
-	}
+	s.End(err)
 	_ = s.Close()
 	gone := c.Err() != nil // before the deadline, which over HTTP/1 looks like it
 	cancel()
 	_ = rc.SetReadDeadline(time.Now()) // what is typed now is nobody's
 	<-over
 	<-over
-	if _, said := app.AsError(err); hungUp || gone && !said {
-		return nil // there is nobody to tell
+	if _, said := app.AsError(err); gone && !said || errors.Is(err, serial.ErrLeft) {
+		return nil // there is nobody to tell, or nothing
 	}
 	return problem.Public(c, a.Log, err)
 }
 
-// typed carries what is typed. It is true when its end was the caller's, which closes the console.
-func typed(body io.Reader, s *serial.Session) bool {
+// typed carries what is typed. Its end is the console's.
+func typed(body io.Reader, s *serial.Session) {
 	b := make([]byte, 4<<10)
 	for {
 		n, err := body.Read(b)
 		if n > 0 {
 			if _, werr := s.Write(b[:n]); werr != nil {
-				return false // what reads from it says why
+				return // what reads from it says why
 			}
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = s.Close()
-			return true
+			s.End(serial.ErrLeft)
+			return
 		case err != nil:
 			s.End(app.Errorf(app.Unavailable, "caller-gone", "the connection broke off").Retryable())
-			return false
+			return
 		}
 	}
 }

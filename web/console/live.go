@@ -114,6 +114,7 @@ func machineMark(d views.MachineData) string {
 	if d.BootOrder != nil {
 		parts = append(parts, d.BootOrder.Updated.UnixNano())
 	}
+	parts = append(parts, d.Console.Holder, d.Console.Lacks != nil)
 	for _, x := range d.Lacks {
 		parts = append(parts, x.Kind, x.Driver, x.Error.Reason)
 	}

@@ -50,6 +50,11 @@ func (q *request) machineData() (views.MachineData, error) {
 	if err := q.kexec(&d); err != nil {
 		return d, err
 	}
+	state, err := ask[*api.ConsoleState](q, "machines.console-state", nil)
+	if err != nil {
+		return d, err
+	}
+	d.Console = *state
 	d.Mark = machineMark(d)
 	return d, nil
 }
