@@ -68,6 +68,7 @@ type computer struct {
 	isos  int            // CD images that a loader read to the end of what it starts
 	sim   *agenttest.Sim
 	boot  *agentv1.BootData // of the current netboot
+	fails map[string]error  // commands of these kinds end so
 	turns chan struct{}     // closed and replaced when something above changed
 }
 
@@ -296,6 +297,13 @@ func (c *computer) ramdisk(ctx context.Context, boot *agentv1.BootData) {
 	}
 }
 
+// failing gives the error that commands of a kind end with.
+func (c *computer) failing(kind string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fails[kind]
+}
+
 // handlers are the default ones, counted, with this machine's identity and disk.
 func (c *computer) handlers() map[string]agent.Handler {
 	all := maps.Clone(agenttest.DefaultHandlers())
@@ -307,6 +315,9 @@ func (c *computer) handlers() map[string]agent.Handler {
 			c.change(func() { c.runs[kind]++; c.keys = append(c.keys, cmd.Key) })
 			if c.hold != nil {
 				c.hold(ctx, kind)
+			}
+			if err := c.failing(kind); err != nil {
+				return nil, err
 			}
 			result, err := h(ctx, cmd, p)
 			switch kind {
