@@ -807,7 +807,7 @@ func nextSentence(m app.Machine) string {
 		return "It is free and powered off. Deploy an image on it."
 	case app.StateDeployed:
 		if m.Deployment == nil {
-			return "It was taken as deployed at an operator's word: bcd put no system on it and does not know whether one runs. It boots from its disk. Release it to have it back, and say then which disks to wipe."
+			return "It was taken as deployed at an operator's word: bcd put no system on it and does not know whether one runs. It boots from its disk. Release it to have it back: what is on its disks stays."
 		}
 		if m.Power == app.PowerOff {
 			return "Its system is on its disk and its power is off. Power it on, or release it to wipe the disk and have it back."
