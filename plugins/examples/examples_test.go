@@ -1,7 +1,10 @@
 package examples
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -94,4 +97,39 @@ func TestJavaScript(t *testing.T) {
 	p := cooling(t, bundleJavaScript(t))
 	bcxtest.Run(t, p)
 	bcxtest.Process(t, p)
+}
+
+// The key that an attempt keeps over its deliveries, and the trace it is part of, reach a plugin in any language, and what the
+// plugin logs of them its host's log.
+func TestThePluginKnowsTheAttempt(t *testing.T) {
+	for language, build := range map[string]func(*testing.T) string{"go": buildGo, "javascript": bundleJavaScript} {
+		t.Run(language, func(t *testing.T) {
+			p := cooling(t, build(t))
+			var said bytes.Buffer
+			p.Host.Logger = slog.New(slog.NewJSONHandler(&said, nil))
+			h := bcx.NewHost(p.Host)
+			drivers, err := h.Start(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := driver.NewContext(t.Context())
+			c.IdempotencyKey, c.TraceParent = "wf:wf-7:profile-0#1", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+			_, err = drivers[0].Invoke(c, driver.Call{Kind: "acme-cooling", Operation: "setFanCurve", Config: p.Config, Args: json.RawMessage(`[[20,60]]`)})
+			if err := errors.Join(err, h.Close()); err != nil { // its log is whole once it has ended
+				t.Fatal(err)
+			}
+			var line struct {
+				Level, Msg string
+				Plugin     struct{ Driver, Points, Attempt, Traceparent string }
+			}
+			for text := range bytes.Lines(said.Bytes()) {
+				if bytes.Contains(text, []byte("fan curve set")) && json.Unmarshal(text, &line) != nil {
+					t.Errorf("the log has %s", text)
+				}
+			}
+			if got := line.Plugin; line.Level != "INFO" || got.Driver != "acme-cooling" || got.Points != "2" || got.Attempt != c.IdempotencyKey || got.Traceparent != c.TraceParent {
+				t.Errorf("the log says %+v of\n%s", line, &said)
+			}
+		})
+	}
 }

@@ -3,7 +3,7 @@
 
 const { Duplex } = require('node:stream');
 const { setTimeout: sleep } = require('node:timers/promises');
-const { serve, DriverError } = require('./bcx.js');
+const { serve, log, DriverError } = require('./bcx.js');
 
 const configSchema = {
   type: 'object',
@@ -55,6 +55,7 @@ const cooling = (config, ctx) => ({
       ctx.emit({ phase: 'points', message: `${percent} percent`, done: i + 1, total: curve.length });
     });
     unitAt(config).curve = curve;
+    log('INFO', 'fan curve set', { driver: 'acme-cooling', points: curve.length, attempt: ctx.idempotencyKey, traceparent: ctx.traceparent });
     return { points: curve.length };
   },
 

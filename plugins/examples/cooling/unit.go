@@ -106,6 +106,7 @@ func (c cooling) setFanCurve(ctx *driver.Context, args []json.RawMessage) (any, 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.state.curve = curve
+	ctx.Log().Info("fan curve set", "points", len(curve), "attempt", ctx.IdempotencyKey, "traceparent", ctx.TraceParent)
 	return map[string]int{"points": len(curve)}, nil
 }
 
