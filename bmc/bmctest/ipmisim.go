@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ exit 0
 const simulatorConfig = `name "node1"
 set_working_mc 0x20
   startlan 1
-    addr 127.0.0.1 %[1]d
+    addr %[1]s %[7]d
     priv_limit admin
     allowed_auths_callback none md2 md5 straight
     allowed_auths_user none md2 md5 straight
@@ -267,17 +268,14 @@ func bytesOf(p []byte) string {
 	return b.String()
 }
 
-// start runs the simulator on a free port and returns when it answers there.
+// start runs the simulator at a place of its own and returns when it answers there.
 func (s *Simulator) start(t testing.TB, path string, guid []byte) error {
 	if guid == nil {
 		guid = wireGUID()
 	}
-	port, err := freePort()
-	if err != nil {
-		return err
-	}
-	s.addr = fmt.Sprintf("127.0.0.1:%d", port)
-	s.write(t, "lan.conf", fmt.Sprintf(simulatorConfig, port, hex.EncodeToString(guid), s.dir, s.serial.Addr(), User, SimulatorPassword))
+	at := place()
+	s.addr = at.String()
+	s.write(t, "lan.conf", fmt.Sprintf(simulatorConfig, at.Addr(), hex.EncodeToString(guid), s.dir, s.serial.Addr(), User, SimulatorPassword, at.Port()))
 	state, err := os.MkdirTemp(s.dir, "state")
 	if err != nil {
 		return err
@@ -301,13 +299,15 @@ func (s *Simulator) start(t testing.TB, path string, guid []byte) error {
 	return nil
 }
 
-func freePort() (int, error) {
-	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	return conn.LocalAddr().(*net.UDPAddr).Port, nil
+// places counts the places that were given out.
+var places atomic.Uint32
+
+// place is where no other simulator listens: a loopback address that this process alone uses, and ports of it that no kernel
+// gives to whoever asks for any.
+func place() netip.AddrPort {
+	pid := os.Getpid() // at most 22 bits
+	a := netip.AddrFrom4([4]byte{127, byte(64 + pid>>16), byte(pid >> 8), byte(pid)})
+	return netip.AddrPortFrom(a, uint16(6230+places.Add(1)%20000))
 }
 
 // authCapabilities asks for channel authentication capabilities, which a BMC answers without a session.

@@ -152,7 +152,7 @@ func TestBootFlagsLostByTheBMC(t *testing.T) {
 	for mask, code := range map[byte]string{0xff: "", 0xdf: driver.CodeNotApplied, 0xbf: driver.CodeNotApplied, 0x7f: driver.CodeNotApplied} {
 		b := bmctest.NewIPMI(t, bmctest.IPMIConfig{})
 		b.KeepFlags(mask)
-		r := newRig(t, Config{}, b.Address(), "")
+		r := newRig(t, unhurried, b.Address(), "")
 		_, e := r.call(t.Context(), "management", "setBootDevice", `["disk",{"persistent":true,"uefi":true}]`)
 		if (e == nil) != (code == "") || e != nil && e.Code != code {
 			t.Errorf("mask %02x: got %v", mask, e)

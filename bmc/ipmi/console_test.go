@@ -50,7 +50,7 @@ func newConsole(t *testing.T) (*rig, *bmctest.IPMI) {
 	t.Helper()
 	needTool(t)
 	b := bmctest.NewIPMI(t, bmctest.IPMIConfig{Console: true})
-	return newRig(t, Config{}, b.Address(), ""), b
+	return newRig(t, unhurried, b.Address(), ""), b
 }
 
 func TestConsoleCarriesEveryByte(t *testing.T) {
@@ -117,7 +117,7 @@ func TestConsoleEndsWithItsContext(t *testing.T) {
 func TestConsoleWithAKey(t *testing.T) {
 	needTool(t)
 	b := bmctest.NewIPMI(t, bmctest.IPMIConfig{Console: true, Key: []byte("bmc-key")})
-	r := newRig(t, Config{}, b.Address(), `{"kg":"secret://root/kg"}`)
+	r := newRig(t, unhurried, b.Address(), `{"kg":"secret://root/kg"}`)
 	r.Secrets["secret://root/kg"] = "bmc-key"
 	console := r.open(t)
 	b.Line.Print([]byte("login: "))
@@ -149,14 +149,14 @@ func TestConsoleTakesOver(t *testing.T) {
 func TestConsoleRefusals(t *testing.T) {
 	needTool(t)
 	t.Run("none", func(t *testing.T) {
-		r := newRig(t, Config{}, bmctest.NewIPMI(t, bmctest.IPMIConfig{}).Address(), "")
+		r := newRig(t, unhurried, bmctest.NewIPMI(t, bmctest.IPMIConfig{}).Address(), "")
 		_, err := r.stream(t.Context())
 		if e := driver.AsError(err); e == nil || e.Code != CodeConsoleOff || !strings.Contains(e.Message, "turn it on") {
 			t.Fatalf("got %v", err)
 		}
 	})
 	t.Run("wrong password", func(t *testing.T) {
-		r := newRig(t, Config{}, bmctest.NewIPMI(t, bmctest.IPMIConfig{Console: true}).Address(), "")
+		r := newRig(t, unhurried, bmctest.NewIPMI(t, bmctest.IPMIConfig{Console: true}).Address(), "")
 		r.Secrets["password"] = "wrong"
 		_, err := r.stream(t.Context())
 		if e := driver.AsError(err); e == nil || e.Code != driver.CodeAuthFailed {
@@ -166,7 +166,7 @@ func TestConsoleRefusals(t *testing.T) {
 	t.Run("not given up", func(t *testing.T) {
 		b := bmctest.NewIPMI(t, bmctest.IPMIConfig{Console: true})
 		b.Refuse("06/48", 0x80)
-		_, err := newRig(t, Config{}, b.Address(), "").stream(t.Context())
+		_, err := newRig(t, unhurried, b.Address(), "").stream(t.Context())
 		if e := driver.AsError(err); e == nil || e.Code != driver.CodeBusy {
 			t.Fatalf("got %v", err)
 		}

@@ -214,7 +214,7 @@ func TestInspectionOfABMC(t *testing.T) {
 	needTool(t)
 	for _, empty := range []bool{false, true} {
 		b := bmctest.NewIPMI(t, bmctest.IPMIConfig{NoSensors: empty})
-		r := newRig(t, Config{}, b.Address(), "")
+		r := newRig(t, unhurried, b.Address(), "")
 		inv := r.inspect(t)
 		if inv.Manufacturer != "ACME" || inv.Model != "Server 9" || inv.SerialNumber != "SN0001" || inv.ProductUUID != bmctest.IPMIGUID {
 			t.Errorf("the machine is %+v", inv)
@@ -234,7 +234,7 @@ func TestInspectionOfABMC(t *testing.T) {
 	b := bmctest.NewIPMI(t, bmctest.IPMIConfig{FRU: []byte{1, 0, 0, 0, 0, 0, 0, 0xff}})
 	b.Refuse("06/37", 0xc1)
 	b.Refuse("0c/02", 0xc1)
-	inv := newRig(t, Config{}, b.Address(), "").inspect(t)
+	inv := newRig(t, unhurried, b.Address(), "").inspect(t)
 	if len(inv.Warnings) < 2 || inv.ProductUUID != "" || inv.Power != driver.PowerOn {
 		t.Errorf("got %+v", inv)
 	}

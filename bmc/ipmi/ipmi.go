@@ -22,6 +22,7 @@ type Config struct {
 	Tool        string
 	RunLimit    time.Duration // of one run of ipmitool; default 30 s
 	PowerBudget time.Duration // longest wait for a power change to show; default 5 min
+	Retries     int           // times that ipmitool asks a silent BMC again; default 2, so that it gives up after some 10 s
 	// Wait sleeps between polls and ends early with ctx; nil: a timer. Tests inject a clock here.
 	Wait func(ctx context.Context, d time.Duration) error
 }
@@ -32,6 +33,7 @@ type Driver struct {
 	tool        string
 	runLimit    time.Duration
 	powerBudget time.Duration
+	retries     int
 	wait        func(context.Context, time.Duration) error
 	exec        func(context.Context, *login, command) (answer, error) // runs ipmitool; tests script it
 	https       func(ctx context.Context, host string) bool            // reports whether HTTPS is open there; tests script it
@@ -39,7 +41,7 @@ type Driver struct {
 
 // New makes a Driver.
 func New(cfg Config) *Driver {
-	d := &Driver{log: cfg.Logger, tool: cfg.Tool, runLimit: cfg.RunLimit, powerBudget: cfg.PowerBudget, wait: cfg.Wait}
+	d := &Driver{log: cfg.Logger, tool: cfg.Tool, runLimit: cfg.RunLimit, powerBudget: cfg.PowerBudget, retries: cfg.Retries, wait: cfg.Wait}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -48,6 +50,9 @@ func New(cfg Config) *Driver {
 	}
 	if d.powerBudget <= 0 {
 		d.powerBudget = 5 * time.Minute
+	}
+	if d.retries <= 0 {
+		d.retries = 2
 	}
 	if d.wait == nil {
 		d.wait = sleep

@@ -28,11 +28,12 @@ type login struct {
 	key       []byte // K_g; nil: none
 	suite     int
 	privilege string
+	retries   int
 }
 
 // login takes the delivered secrets and checks that ipmitool can pass them on unchanged.
 func (o *operations) login(ctx *driver.Context) (*login, error) {
-	l := &login{target: o.target, suite: o.suite, privilege: o.privilege}
+	l := &login{target: o.target, suite: o.suite, privilege: o.privilege, retries: o.retries}
 	var err error
 	if l.user, err = ctx.Secret("username"); err != nil {
 		return nil, err

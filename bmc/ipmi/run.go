@@ -22,9 +22,9 @@ const (
 	maxOutput  = 1 << 20         // bytes kept of each stream of one run
 	stragglers = 5 * time.Second // for what a finished ipmitool left holding its streams
 	toolName   = "ipmitool"
-	// Seconds and tries after which ipmitool gives a silent BMC up: about 10 s in all, where its own default takes 20 s.
-	patience, retries           = "2", "2"
-	quickPatience, quickRetries = "1", "2" // about 6 s
+	// Seconds after which ipmitool asks a silent BMC again: with 2 retries it gives up after about 10 s, where its own default
+	// takes 20 s, and a quick command after about 6 s.
+	patience, quickPatience = "2", "1"
 )
 
 var (
@@ -85,11 +85,11 @@ func (l *login) arguments(c command) []string {
 	if l.key != nil {
 		args = append(args, "-Y")
 	}
+	wait := patience
 	if c.quick {
-		args = append(args, "-N", quickPatience, "-R", quickRetries)
-	} else {
-		args = append(args, "-N", patience, "-R", retries)
+		wait = quickPatience
 	}
+	args = append(args, "-N", wait, "-R", strconv.Itoa(l.retries))
 	if c.verbose {
 		args = append(args, "-v")
 	}

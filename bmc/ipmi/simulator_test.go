@@ -17,7 +17,7 @@ func newSimulated(t *testing.T, cfg bmctest.SimulatorConfig) (*rig, *bmctest.Sim
 	t.Helper()
 	needTool(t)
 	sim := bmctest.NewSimulator(t, cfg)
-	r := newRig(t, Config{}, sim.Address(), `{"cipherSuite":3}`)
+	r := newRig(t, unhurried, sim.Address(), `{"cipherSuite":3}`)
 	r.Secrets["password"] = bmctest.SimulatorPassword
 	return r, sim
 }
