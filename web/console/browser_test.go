@@ -206,10 +206,12 @@ func TestBrowserFollowsAWorkflow(t *testing.T) {
 	w.Steps[3].Progress.Done = 2 << 30
 	x.Flows.Put(*w)
 	b.Do(chromedp.WaitVisible(css("#live progress[value='2147483648']")))
+	b.Do(chromedp.SendKeys(css("#f-lock-reason"), "mine until"), chromedp.Click(css("details:has([action$=delete]) > summary")), chromedp.SendKeys(css("#f-delete-confirm"), "rack1"))
 	if _, err := x.Store.UpdateMachine(t.Context(), "m-2", func(m *app.Machine) error { m.State, m.WorkflowID = app.StateDeployed, ""; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	b.Do(chromedp.WaitVisible(css(`a[href="/machines/m-2/release"]`)))
+	b.Until(`document.getElementById("f-lock-reason").value === "mine until" && document.activeElement.id === "f-delete-confirm" && document.activeElement.value === "rack1"`)
 	b.Clean()
 }
 
@@ -253,6 +255,12 @@ func TestBrowserUploads(t *testing.T) {
 		chromedp.WaitVisible(css("td .chip.ok")))
 	if x.Catalog.Read != int64(len(content)) || x.Catalog.In.SHA256 != hex.EncodeToString(sum[:]) {
 		t.Errorf("read %d, %+v", x.Catalog.Read, x.Catalog.In)
+	}
+	x.Catalog.Err = app.Invalid("sha512", "does not match what came")
+	b.Do(chromedp.SendKeys(css("#f-upload-name"), "other"), chromedp.SetUploadFiles(css("#f-upload-file"), []string{file}),
+		chromedp.Click(css("form[data-raw-upload] button[type=submit]")), chromedp.WaitVisible(css("#f-upload-sha256[aria-invalid=true]")))
+	if s := b.Text("#h-upload-sha256 .wrong"); !strings.Contains(s, "does not match") {
+		t.Errorf("at the field it says %q", s)
 	}
 	x.Catalog.Err = app.Errorf(app.StorageFull, "storage-full", "12 GiB are needed and 3 GiB are free").Do("delete an image")
 	b.Do(chromedp.SendKeys(css("#f-upload-name"), "other"), chromedp.SetUploadFiles(css("#f-upload-file"), []string{file}),

@@ -21,6 +21,21 @@ function hexToBase64(hex) {
   return btoa(String.fromCharCode(...hex.match(/../g).map((h) => parseInt(h, 16))));
 }
 
+// A refusal stands at the field that it is about, as it does on a page that the appliance made.
+function mark(form, member, message) {
+  for (const old of form.querySelectorAll(".wrong")) old.remove();
+  for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+  const field = form.elements[{ "Content-Digest": "sha256", sha512: "sha256", "Bcd-Image-Format": "format" }[member] || member];
+  const under = field && document.getElementById(field.getAttribute("aria-describedby"));
+  if (!under) return;
+  const wrong = document.createElement("div");
+  wrong.className = "wrong";
+  wrong.textContent = message;
+  under.prepend(wrong);
+  field.setAttribute("aria-invalid", "true");
+  field.focus();
+}
+
 function upload(form) {
   const file = form.elements.file.files[0];
   const name = form.elements.name.value.trim();
@@ -55,6 +70,7 @@ function upload(form) {
     if (xhr.status === 201) { window.removeEventListener("beforeunload", stay); location.assign("/images"); return; }
     let error = { message: "The upload failed with status " + xhr.status + "." };
     try { error = JSON.parse(xhr.responseText).error; } catch { /* not ours */ }
+    mark(form, error.field, [error.message, error.wayOut].filter(Boolean).join(": "));
     end([error.field, error.message].filter(Boolean).join(": ") + (error.wayOut ? " — " + error.wayOut : ""));
   };
   xhr.onerror = () => end("The connection broke. Nothing was kept; upload the image again.");
@@ -108,6 +124,29 @@ document.addEventListener("htmx:sseError", () => away(true));
 document.addEventListener("htmx:sseOpen", () => away(false));
 // What a page was about may be gone when it loads itself anew: show what the appliance says then.
 document.addEventListener("htmx:responseError", (e) => { if (e.detail.target && e.detail.target.id === "main") location.reload(); });
+
+// A page that loads itself anew keeps what is being typed into it, as far as its fields are still there.
+let typed = [];
+function changed(field) {
+  if (field.type === "checkbox") return field.checked !== field.defaultChecked;
+  if (field.tagName === "SELECT") return [...field.options].some((o) => o.selected !== o.defaultSelected);
+  return field.value !== field.defaultValue;
+}
+document.addEventListener("htmx:beforeSwap", (e) => {
+  if (!e.detail.target || e.detail.target.id !== "main") return;
+  typed = [...e.detail.target.querySelectorAll("input[id]:not([type=file]), textarea[id], select[id]")].filter((f) => f === document.activeElement || changed(f))
+    .map((f) => ({ id: f.id, value: f.value, checked: f.checked, focused: f === document.activeElement }));
+});
+document.addEventListener("htmx:afterSettle", () => {
+  for (const was of typed) {
+    const field = document.getElementById(was.id);
+    if (!field || field.tagName === "SELECT" && ![...field.options].some((o) => o.value === was.value)) continue;
+    if (field.type === "checkbox") field.checked = was.checked; else field.value = was.value;
+    for (let fold = field.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    if (was.focused) field.focus();
+  }
+  typed = [];
+});
 
 // Narrow windows: the navigation is one line; show the entry of this page.
 document.addEventListener("DOMContentLoaded", () => {
