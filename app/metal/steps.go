@@ -74,7 +74,7 @@ func (p *Ports) Register() {
 		budget time.Duration
 	}{
 		{agentv1.KindInventory, 5 * time.Minute}, {agentv1.KindSetClock, time.Minute}, {agentv1.KindWrite, 12 * time.Hour},
-		{agentv1.KindWipe, 48 * time.Hour},
+		{agentv1.KindWipe, 5 * 24 * time.Hour}, // overwriting 30 TB takes two, and what is not proven is followed by another way
 	} {
 		p.Flows.Register(workflow.Kind{Name: k.name, Budget: k.budget})
 	}

@@ -28,7 +28,8 @@ import (
 const guestTime = 8 * time.Minute
 
 // TestGuest runs this agent, built now, in the ramdisk of a QEMU machine: it connects, takes an inventory, tests the
-// hardware, wipes two disks, sets the clock and jumps into the operating system on the third.
+// hardware, wipes two disks, sets the clock, which is wrong by decades until then, looks at what the third disk starts, and jumps
+// into the operating system on it.
 func TestGuest(t *testing.T) {
 	dist, image := parts(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -83,6 +84,7 @@ func TestGuest(t *testing.T) {
 	if now := time.Now(); clock.Time.Before(sent.Add(-5*time.Second)) || clock.Time.After(now.Add(5*time.Second)) || !clock.RTC {
 		t.Errorf("clock %+v, set between %s and %s", clock, sent, now)
 	}
+	looked(t, site, target)
 	site.Send(site.Command("dry", agentv1.KindKexecLoad, agentv1.Kexec{Disk: target, DryRun: true}))
 	var entry agentv1.KexecResult
 	decode(t, site.Result("dry"), &entry)
@@ -98,6 +100,18 @@ func TestGuest(t *testing.T) {
 		}
 	}
 	t.Error("the operating system never asked for a login")
+}
+
+// looked prepares the disk for its first boot and tells what it starts.
+func looked(t *testing.T, site *agenttest.Site, target agentv1.DiskTarget) {
+	t.Helper()
+	site.Send(site.Command("configure", agentv1.KindConfigure, agentv1.Configure{Disk: target, Image: "lab", Boots: true, Look: true}))
+	var r agentv1.ConfigureResult
+	decode(t, site.Result("configure"), &r)
+	t.Logf("configured: %+v", r)
+	if r.Entry == "" || !strings.HasPrefix(r.Kernel, "/boot/vmlinuz-") || len(r.Notes) > 0 {
+		t.Errorf("the disk starts %+v", r)
+	}
 }
 
 // spareDisks are the disks to wipe, full of 0xA5: an NVMe one, which can format itself, and a SCSI one, which cannot.
@@ -180,6 +194,7 @@ func start(t *testing.T, site *agenttest.Site, dist, initrd, image string, spare
 	t.Helper()
 	return qemu(t, site,
 		"-cpu", virtual.Processor, "-M", "q35", "-m", "1024", "-smp", "2", "-nographic", "-no-reboot", "-uuid", "11111111-2222-3333-4444-555555555555",
+		"-rtc", "base=2001-02-03T04:05:06", // a wrong clock
 		"-monitor", "none", "-serial", "stdio", "-kernel", filepath.Join(dist, ramdisk.KernelFile), "-initrd", initrd, "-append", "console=ttyS0",
 		"-netdev", "user,id=n0", "-device", "virtio-net-pci,netdev=n0,romfile=",
 		"-drive", "if=none,id=os,format=raw,snapshot=on,file="+image, "-device", "virtio-blk-pci,drive=os,serial=OS1",

@@ -36,10 +36,10 @@ type Config struct {
 	// What touches the kernel; nil is the kernel.
 	Mount func(source, target, fstype string) (unmount func() error, err error)
 	Load  func(kernel, initrd *os.File, cmdline string) error
-	Drop  func() error                    // unloads
-	Quiet func(ports []string) []error    // turns network ports off
-	Jump  func() error                    // does not return when it works
-	Free  func(dir string) (int64, error) // bytes that a mounted file system has free
+	Drop  func() error                                   // unloads
+	Quiet func(ports []string) []error                   // turns network ports off
+	Jump  func() error                                   // does not return when it works
+	Room  func(dir string) (free, size int64, err error) // bytes of a mounted file system
 }
 
 // Kexec serves agentv1.KindKexecLoad.
@@ -63,8 +63,8 @@ func New(cfg Config) *Kexec {
 	if cfg.Jump == nil {
 		cfg.Jump = jump
 	}
-	if cfg.Free == nil {
-		cfg.Free = free
+	if cfg.Room == nil {
+		cfg.Room = room
 	}
 	return &Kexec{cfg: cfg}
 }

@@ -46,6 +46,9 @@ func (k *Kexec) Look(ctx context.Context, target agentv1.DiskTarget) (found Foun
 // leastFree is what a first boot writes before it could free anything, in bytes: host keys, cloud-init's state, the first log.
 const leastFree = 32 << 20
 
+// forItself is the part of a partition that a file system may keep for itself and not count as its size: an eighth.
+const forItself = 8
+
 // cramped refuses a root file system that is full and cannot grow.
 func (k *Kexec) cramped(m *mounted) error {
 	g := m.layout.Growth(m.disk.Bytes)
@@ -56,8 +59,8 @@ func (k *Kexec) cramped(m *mounted) error {
 		if p.number != g.Root.Number {
 			continue
 		}
-		free, err := k.cfg.Free(p.dir)
-		if err != nil || free >= leastFree {
+		free, size, err := k.cfg.Room(p.dir)
+		if err != nil || free >= leastFree || g.Root.Size-size-g.Root.Size/forItself >= leastFree { // or its partition was grown already
 			return nil
 		}
 		return app.Errorf(app.Unsupported, "root-full", "the root file system on partition %d of %s has %d bytes free and no room to grow; a first boot needs %d", p.number, m.disk.Name, free, int64(leastFree)).

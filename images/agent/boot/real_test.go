@@ -17,8 +17,8 @@ import (
 // Partitions of a real disk, in MiB.
 const (
 	espAt, espSize   = 1, 40
-	rootAt, rootSize = 41, 48
-	realDisk         = 96
+	rootAt, rootSize = 41, 96
+	realDisk         = 144
 )
 
 // real is a disk image with a table and file systems that sfdisk and mkfs made.
@@ -26,6 +26,7 @@ type real struct {
 	esp, root map[string]string // files
 	behind    bool              // another partition follows the root
 	fill      int               // MiB of the root that are taken
+	shrunk    bool              // the root's file system ends at half of its partition
 	firmware  string
 }
 
@@ -46,9 +47,9 @@ func (d real) look(t *testing.T) (Found, error) {
 	t.Helper()
 	dev := t.TempDir()
 	img := filepath.Join(dev, "sda")
-	table := "label: gpt\nstart=1MiB, size=40MiB, type=U\nstart=41MiB, size=48MiB, type=L\n"
+	table := "label: gpt\nstart=1MiB, size=40MiB, type=U\nstart=41MiB, size=96MiB, type=L\n"
 	if d.behind {
-		table += "start=89MiB, size=4MiB, type=S\n"
+		table += "start=137MiB, size=4MiB, type=S\n"
 	}
 	if err := errors.Join(os.WriteFile(img, nil, 0o600), os.Truncate(img, realDisk<<20)); err != nil {
 		t.Fatal(err)
@@ -63,7 +64,7 @@ func (d real) look(t *testing.T) (Found, error) {
 		Mount: func(source, target, _ string) (func() error, error) {
 			return unpack(t, img, filepath.Base(source), target)
 		},
-		Free: func(string) (int64, error) { return freeOf(t, img) },
+		Room: func(string) (int64, int64, error) { return roomOf(t, img) },
 	})
 	return k.Look(t.Context(), agentv1.DiskTarget{Serial: "S1"})
 }
@@ -92,7 +93,11 @@ func (d real) mkfs(t *testing.T, img string) {
 			t.Fatal(err)
 		}
 	}
-	program(t, "", "mkfs.ext4", "-q", "-F", "-U", rootUUID, "-d", at, root)
+	size := rootSize
+	if d.shrunk {
+		size = rootSize / 2
+	}
+	program(t, "", "mkfs.ext4", "-q", "-F", "-U", rootUUID, "-d", at, root, strconv.Itoa(size)+"M")
 	for name, to := range map[string]int{esp: espAt, root: rootAt} {
 		program(t, "", "dd", "status=none", "conv=notrunc,sparse", "bs=1M", "seek="+strconv.Itoa(to), "if="+name, "of="+img)
 	}
@@ -111,11 +116,11 @@ func unpack(t *testing.T, img, node, target string) (func() error, error) {
 // rootOf names the root in an image as e2fsprogs take it.
 func rootOf(img string) string { return img + "?offset=" + strconv.Itoa(rootAt<<20) }
 
-// freeOf reads how many bytes the root has free.
-func freeOf(t *testing.T, img string) (int64, error) {
+// roomOf reads how many bytes the root has free, and in all.
+func roomOf(t *testing.T, img string) (free, size int64, err error) {
 	out, err := exec.CommandContext(t.Context(), "dumpe2fs", "-h", rootOf(img)).Output()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	values := map[string]int64{}
 	for line := range strings.Lines(string(out)) {
@@ -124,7 +129,7 @@ func freeOf(t *testing.T, img string) (int64, error) {
 			values[key] = n
 		}
 	}
-	return (values["Free blocks"] - values["Reserved block count"]) * values["Block size"], nil
+	return (values["Free blocks"] - values["Reserved block count"]) * values["Block size"], values["Block count"] * values["Block size"], nil
 }
 
 // debianFile is a file of one of Debian's packages.
@@ -200,8 +205,11 @@ func TestLookAtRealDisks(t *testing.T) {
 			return real{esp: map[string]string{fallback: portable(".text", ".data")}}
 		}, note: "neither a GRUB configuration nor"},
 		"a full root that cannot grow": {make: func(*testing.T) real {
-			return real{esp: map[string]string{fallback: portable(".linux")}, behind: true, fill: 28}
+			return real{esp: map[string]string{fallback: portable(".linux")}, behind: true, fill: 70}
 		}, reason: "root-full"},
+		"a full root whose partition was grown": {make: func(*testing.T) real {
+			return real{esp: map[string]string{fallback: portable(".linux")}, behind: true, fill: 30, shrunk: true}
+		}, entry: "unified kernel image /EFI/BOOT/BOOTX64.EFI"},
 		"a root with room that cannot grow": {make: func(*testing.T) real {
 			return real{esp: map[string]string{fallback: portable(".linux")}, behind: true}
 		}, entry: "unified kernel image /EFI/BOOT/BOOTX64.EFI"},
