@@ -50,7 +50,9 @@ func (s *Server) KeepYours(sub app.Subnet) []app.ServerLines {
 	return keepYours(sub.CIDR, me, base+bootfile.LoaderPath+bootfile.LoaderX64, base+"/boot/script?mac=${mac:hexhyp}")
 }
 
-// keepYours writes the lines. loader is the address of the loader for UEFI HTTP Boot, script that of iPXE's script, in which
+// keepYours writes the lines. iPXE writes its user class bare, other builds of it as the list of RFC 3004, whose first octet is
+// a length: dnsmasq knows both by itself, the others are told.
+// loader is the address of the loader for UEFI HTTP Boot, script that of iPXE's script, in which
 // iPXE fills in the machine's MAC.
 func keepYours(network netip.Prefix, me netip.Addr, loader, script string) []app.ServerLines {
 	const bios, efi = bootfile.LoaderBIOS, bootfile.LoaderX64
@@ -58,12 +60,12 @@ func keepYours(network netip.Prefix, me netip.Addr, loader, script string) []app
 	return []app.ServerLines{
 		{Server: "ISC dhcpd", Where: "in the subnet of dhcpd.conf", Lines: []string{
 			fmt.Sprintf("next-server %s;", me),
-			fmt.Sprintf(`if exists user-class and option user-class = "iPXE" { filename "%s"; } elsif substring(option vendor-class-identifier, 0, 10) = "HTTPClient" { option vendor-class-identifier "HTTPClient"; filename "%s"; } `+
+			fmt.Sprintf(`if substring(option user-class, 0, 4) = "iPXE" or substring(option user-class, 1, 4) = "iPXE" { filename "%s"; } elsif substring(option vendor-class-identifier, 0, 10) = "HTTPClient" { option vendor-class-identifier "HTTPClient"; filename "%s"; } `+
 				`elsif substring(option vendor-class-identifier, 0, 20) = "PXEClient:Arch:00000" { filename "%s"; } else { filename "%s"; }`, script, loader, bios, efi),
 		}},
 		{Server: "Kea", Where: "in Dhcp4 of kea-dhcp4.conf", Lines: []string{
 			fmt.Sprintf(`"next-server": "%s",`, me),
-			fmt.Sprintf(`"client-classes": [ { "name": "bcd-ipxe", "test": "substring(option[77].hex,0,4) == 'iPXE'", "boot-file-name": "%s" }, `+
+			fmt.Sprintf(`"client-classes": [ { "name": "bcd-ipxe", "test": "substring(option[77].hex,0,4) == 'iPXE' or substring(option[77].hex,1,4) == 'iPXE'", "boot-file-name": "%s" }, `+
 				`{ "name": "bcd-http", "test": "substring(option[60].hex,0,10) == 'HTTPClient'", "boot-file-name": "%s", "option-data": [ { "code": 60, "space": "dhcp4", "data": "HTTPClient", "always-send": true } ] }, `+
 				`{ "name": "bcd-bios", "test": "not member('bcd-ipxe') and substring(option[60].hex,0,20) == 'PXEClient:Arch:00000'", "boot-file-name": "%s" }, `+
 				`{ "name": "bcd-uefi", "test": "not member('bcd-ipxe') and not member('bcd-bios') and substring(option[60].hex,0,9) == 'PXEClient'", "boot-file-name": "%s" } ],`, script, loader, bios, efi),
@@ -77,12 +79,18 @@ func keepYours(network netip.Prefix, me netip.Addr, loader, script string) []app
 		}},
 		{Server: "Windows DHCP", Where: "in PowerShell on the server", Lines: []string{
 			"Add-DhcpServerv4Class -Name bcd-ipxe -Type User -Data iPXE",
+			`Add-DhcpServerv4Class -Name bcd-ipxe-list -Type User -Data "$([char]4)iPXE"`,
+			`Add-DhcpServerv4Class -Name bcd-http -Type Vendor -Data "HTTPClient"`,
 			`Add-DhcpServerv4Class -Name bcd-bios -Type Vendor -Data "PXEClient:Arch:00000"`,
-			fmt.Sprintf("Add-DhcpServerv4Policy -ScopeId %s -Name bcd-ipxe -Condition OR -UserClass EQ,bcd-ipxe -ProcessingOrder 1", scope),
-			fmt.Sprintf("Add-DhcpServerv4Policy -ScopeId %s -Name bcd-bios -Condition OR -VendorClass EQ,bcd-bios* -ProcessingOrder 2", scope),
+			fmt.Sprintf("Add-DhcpServerv4Policy -ScopeId %s -Name bcd-ipxe -Condition OR -UserClass EQ,bcd-ipxe,bcd-ipxe-list -ProcessingOrder 1", scope),
+			fmt.Sprintf("Add-DhcpServerv4Policy -ScopeId %s -Name bcd-http -Condition OR -VendorClass EQ,bcd-http* -ProcessingOrder 2", scope),
+			fmt.Sprintf("Add-DhcpServerv4Policy -ScopeId %s -Name bcd-bios -Condition OR -VendorClass EQ,bcd-bios* -ProcessingOrder 3", scope),
+			"Add-DhcpServerv4OptionDefinition -Name ClassIdentifier -OptionId 60 -Type String",
 			fmt.Sprintf("Set-DhcpServerv4OptionValue -ScopeId %s -OptionId 66 -Value %s", scope, me),
 			fmt.Sprintf("Set-DhcpServerv4OptionValue -ScopeId %s -OptionId 67 -Value %s", scope, efi),
 			fmt.Sprintf("Set-DhcpServerv4OptionValue -ScopeId %s -PolicyName bcd-ipxe -OptionId 67 -Value '%s'", scope, script),
+			fmt.Sprintf("Set-DhcpServerv4OptionValue -ScopeId %s -PolicyName bcd-http -OptionId 60 -Value HTTPClient", scope),
+			fmt.Sprintf("Set-DhcpServerv4OptionValue -ScopeId %s -PolicyName bcd-http -OptionId 67 -Value '%s'", scope, loader),
 			fmt.Sprintf("Set-DhcpServerv4OptionValue -ScopeId %s -PolicyName bcd-bios -OptionId 67 -Value %s", scope, bios),
 		}},
 	}
