@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/secret"
 	"github.com/better-compute/bcd/plugins/driver"
 )
 
@@ -248,6 +249,10 @@ func (r *Registry) checkBinding(kind string, b app.Binding, whole bool) (warning
 		return "", app.Invalid(field+".config."+name, "holds a secret reference, and the driver %q does not declare the field a secret", b.Driver).
 			Do("its secret fields are: %s", strings.Join(e.driver.SecretFields(), ", "))
 	}
+	if name := plainSecret(b.Config, e.driver.SecretFields()); name != "" {
+		return "", app.Invalid(field+".config."+name, "must be a reference to a secret, not the secret itself").
+			Do("keep it with bcd secret set NAME, and write secret://root/NAME")
+	}
 	if !e.up {
 		return down(b.Driver, e).Message, nil
 	}
@@ -286,6 +291,21 @@ func undeclaredReference(config json.RawMessage, declared []string) string {
 			continue
 		}
 		if holdsReference(c[name]) {
+			return name
+		}
+	}
+	return ""
+}
+
+// plainSecret names the first of the fields declared secret that holds a text which is no reference: it would be shown to
+// everybody who may see a binding.
+func plainSecret(config json.RawMessage, declared []string) string {
+	var c map[string]any
+	if json.Unmarshal(config, &c) != nil {
+		return ""
+	}
+	for _, name := range declared {
+		if v := fieldOf(c, name); v != "" && secret.ValidRef(v) != nil {
 			return name
 		}
 	}

@@ -71,6 +71,10 @@ func TestResolveRefuses(t *testing.T) {
 			app.InvalidConfig, "invalid-config", "drivers.power.config.token"},
 		"reference in an undeclared field": {Input{BMC: bmc(), Overrides: map[string]app.Binding{"power": {Driver: "acme", Config: json.RawMessage(`{"address":"secret://root/bmc"}`)}}},
 			app.InvalidInput, "", "drivers.power.config.address"},
+		"a secret itself": {Input{BMC: bmc(), Overrides: map[string]app.Binding{"power": {Driver: "acme", Config: json.RawMessage(`{"address":"192.0.2.1","token":"Pl4nted"}`)}}},
+			app.InvalidInput, "", "drivers.power.config.token"},
+		"a reference of no form": {Input{BMC: bmc(), Overrides: map[string]app.Binding{"power": {Driver: "acme", Config: json.RawMessage(`{"address":"192.0.2.1","token":"secret://Pl4nted"}`)}}},
+			app.InvalidInput, "", "drivers.power.config.token"},
 		"configuration where none is taken": {Input{BMC: bmc(), Overrides: map[string]app.Binding{"boot": {Driver: "ipxe", Config: json.RawMessage(`{"x":1}`)}}},
 			app.InvalidConfig, "invalid-config", "drivers.boot.config.x"},
 	} {
@@ -79,6 +83,9 @@ func TestResolveRefuses(t *testing.T) {
 			wantError(t, err, c.code, c.reason, c.field)
 			if e, _ := app.AsError(err); e.WayOut == "" && c.reason != "invalid-payload" {
 				t.Errorf("%v names no way out", e)
+			}
+			if strings.Contains(err.Error(), "Pl4nted") {
+				t.Errorf("the error repeats what may be a password: %v", err)
 			}
 		})
 	}
