@@ -184,12 +184,12 @@ func (c *Consoles) hold(s *Session) (*Session, error) {
 }
 
 func taken(by *Session, asks Person) error {
-	who := by.who.Name + " has"
+	who, first := by.who.Name+" has", "wait until it is closed"
 	if by.who.Name == asks.Name {
-		who = "you already have"
+		who, first = "you already have", "leave it there"
 	}
 	return app.Errorf(app.Conflict, "console-taken", "%s the console of %s open, since %s", who, by.m.Name, by.since.UTC().Format(time.RFC3339)).
-		Do("wait until it is closed, or take it over: bcd machine console %s --take", by.m.Name)
+		Do("%s, or take it over: bcd machine console %s --take", first, by.m.Name)
 }
 
 // release makes the console free.

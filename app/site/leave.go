@@ -80,7 +80,7 @@ func (s *service) leaving(ctx context.Context, id, verb string, force bool) (*ap
 // drop ends what a machine is busy with, at once: its BMC is left as it is, since a clean-up would talk to it.
 func (s *service) drop(ctx context.Context, actor string, m *app.Machine, verb string) error {
 	s.halt(m)
-	s.serials.End(ctx, m.ID, app.Errorf(app.Conflict, "machine-leaves", "%s asked to %s %s", actor, verb, m.Name))
+	s.serials.End(ctx, m.ID, app.Errorf(app.Conflict, "machine-leaves", "%s is being %sd", m.Name, verb))
 	if m.WorkflowID == "" {
 		return nil
 	}

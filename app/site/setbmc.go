@@ -43,7 +43,7 @@ func (s *service) SetBMC(ctx context.Context, actor, machineID string, in api.BM
 	}
 	out := &api.BMCChanged{Card: said}
 	if !in.Test {
-		s.serials.End(ctx, m.ID, app.Errorf(app.Conflict, "bmc-changed", "%s changed how the BMC of %s is reached", actor, m.Name).Do("open the console again: bcd machine console %s", m.Name))
+		s.serials.End(ctx, m.ID, app.Errorf(app.Conflict, "bmc-changed", "the BMC of %s is reached otherwise from now on", m.Name).Do("open the console again: bcd machine console %s", m.Name))
 		out.Machine = m
 		if was.BMC == nil {
 			s.say(actor, "machine.bmc", m, "%s was given a BMC: %s at %s", m.Name, m.BMC.Driver, m.BMC.Address)

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -60,6 +61,7 @@ type consoleSession struct {
 	tty   *terminal // nil: the input is none
 	keys  *io.PipeWriter
 	quiet quiet
+	amid  atomic.Bool // a line that the machine began has no end yet
 }
 
 func (s *consoleSession) run(c *client.Client, take bool) error {
@@ -116,6 +118,9 @@ func (s *consoleSession) wait(ctx context.Context, left, printed <-chan error) e
 
 // say tells the person something, on a line of its own.
 func (s *consoleSession) say(format string, args ...any) {
+	if s.amid.Swap(false) {
+		s.tty.line(s.cmd.ErrOrStderr(), "")
+	}
 	s.tty.line(s.cmd.ErrOrStderr(), Printable(fmt.Sprintf(format, args...)))
 }
 
@@ -186,6 +191,7 @@ func (s *consoleSession) printing(resp *http.Response) error {
 		n, err := resp.Body.Read(b)
 		if n > 0 {
 			s.quiet.disturb(s.linger)
+			s.amid.Store(b[n-1] != '\n')
 			if _, err := s.cmd.OutOrStdout().Write(b[:n]); err != nil {
 				return fmt.Errorf("showing what the machine prints: %w", err)
 			}

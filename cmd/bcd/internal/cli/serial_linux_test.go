@@ -180,8 +180,8 @@ func TestConsoleInATerminal(t *testing.T) {
 	before := p.modes()
 	p.run(t.Context(), "machine", "console", "node-1")
 	l := p.line()
-	p.sees("\rconnected to the serial console of node-1 through ipmi at 192.0.2.11 as admin\r\n")
-	p.sees("\r~. at the start of a line leaves, ~? shows help\r\n")
+	p.sees("connected to the serial console of node-1 through ipmi at 192.0.2.11 as admin\r\n")
+	p.sees("~. at the start of a line leaves, ~? shows help\r\n")
 	if now := p.modes(); now.Lflag&(unix.ECHO|unix.ICANON|unix.ISIG) != 0 {
 		t.Error("the terminal is not raw")
 	}
@@ -189,7 +189,7 @@ func TestConsoleInATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.sees("\x1b[31mlogin: ")
-	for typed, got := range map[string]string{"root\r": "root\r", "\x03": "\x03", "a~.b\r": "a~.b\r", "\r~~.": "\r~.", "\r~x": "\r~x", "\xff\x00": "\xff\x00"} {
+	for typed, got := range map[string]string{"root\r": "root\r", "\x03": "\x03", "\x03~~": "\x03~", "a~.b\r": "a~.b\r", "\r~~.": "\r~.", "\r~x": "\r~x", "\xff\x00": "\xff\x00"} {
 		p.types(typed)
 		p.machineGets(l, got)
 	}
@@ -201,7 +201,7 @@ func TestConsoleInATerminal(t *testing.T) {
 		t.Errorf("leaving: %v", err)
 	}
 	<-l.Closed
-	p.sees("\rthe console of node-1 is closed\r\n")
+	p.sees("\r\nthe console of node-1 is closed\r\n")
 	p.sees(calm)
 	if p.modes() != before {
 		t.Error("the terminal is not as it was")

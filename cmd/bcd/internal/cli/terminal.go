@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,7 +70,7 @@ func (t *terminal) guard(f func()) {
 // line writes a line of ours.
 func (t *terminal) line(out io.Writer, text string) {
 	if t != nil {
-		text = "\r" + text + "\r"
+		text += "\r"
 	}
 	fmt.Fprintln(out, text)
 }
@@ -82,6 +83,9 @@ func (t *terminal) size() (rows, columns int) {
 	}
 	return rows, columns
 }
+
+// lineEnds are the keys after which a new line begins: Enter, and Ctrl-C, Ctrl-D and Ctrl-U, which give the last one up.
+const lineEnds = "\r\n\x03\x04\x15"
 
 // escapes finds what is meant for us in what is typed at a terminal: a ~ at the start of a line, and the key after it.
 type escapes struct {
@@ -107,7 +111,7 @@ func (e *escapes) take(p []byte) (text []byte, leave bool) {
 			continue
 		}
 		text = append(text, b)
-		e.lineStart = b == '\r' || b == '\n'
+		e.lineStart = strings.IndexByte(lineEnds, b) >= 0
 	}
 	return text, false
 }
