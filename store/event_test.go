@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"testing"
 	"time"
@@ -167,6 +168,21 @@ func TestTimesDoNotDependOnTheZone(t *testing.T) {
 		at := start.Add(time.Duration(i) * time.Second)
 		add(t, db, app.Event{Time: at.In(loc), Kind: name})
 		create(t, db, &app.Machine{ID: fmt.Sprintf("m-%d", i), Name: fmt.Sprintf("node-%d", i), StateSince: at.In(loc), Deployment: &app.Deployment{Started: at.In(loc)}})
+		if i == 0 {
+			put(t, db, subnet("s-a", "192.0.2.0/24"))
+		}
+		if err := db.PutLeases(t.Context(), []app.Lease{{MAC: mac(i), Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(10 + i)}), SubnetID: "s-a", State: "bound", Expires: at.In(loc)}}); err != nil {
+			t.Fatal(err)
+		}
+		leases, err := db.ListLeases(t.Context()) // by which they expire
+		if err != nil || len(leases) != i+1 {
+			t.Fatalf("%s: %d leases, %v", name, len(leases), err)
+		}
+		for j, l := range leases {
+			if want := start.Add(time.Duration(j) * time.Second); !l.Expires.Equal(want) {
+				t.Errorf("%s: lease %d ends at %v, want %v", name, j, l.Expires, want)
+			}
+		}
 
 		if got := fmt.Sprint(ids(t, db, app.EventFilter{Since: start})); got != fmt.Sprint([]int64{3, 2, 1}[2-i:]) {
 			t.Errorf("%s: order %s", name, got)

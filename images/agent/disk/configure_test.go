@@ -384,3 +384,12 @@ func TestStaleSeed(t *testing.T) {
 		t.Errorf("the other disk has %+v", l)
 	}
 }
+
+// Field case 83: the kernel puts a p before the number where a disk's name ends in a digit.
+func TestPartitionNode(t *testing.T) {
+	for disk, want := range map[string]string{"sda": "sda3", "vdb": "vdb3", "nvme0n1": "nvme0n1p3", "nvme1n12": "nvme1n12p3", "mmcblk0": "mmcblk0p3"} {
+		if got := PartitionNode(disk, 3); got != want {
+			t.Errorf("%s: %s, want %s", disk, got, want)
+		}
+	}
+}

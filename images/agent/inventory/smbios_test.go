@@ -101,6 +101,7 @@ func TestMalformedSMBIOS(t *testing.T) {
 		{"damage after the system", entryPoint(3, 0), append(append([]byte{}, good...), 17, 0xff, 0), "S1", true},
 		{"string index 7 of 3", entryPoint(3, 0), append(badIndex, end...), "", false},
 		{"no end structure", entryPoint(3, 0), good, "S1", false},
+		{"more structures counted than there are", []byte("_SM_\x00\x1f\x03\x00\xff\xff\x00\x00\x00\x00\x00\x00_DMI_\x00\xff\xff\x00\x00\x00\x00\xff\xff\x30"), append(append([]byte{}, good...), end...), "S1", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -112,6 +113,17 @@ func TestMalformedSMBIOS(t *testing.T) {
 				t.Errorf("serial %q, partial %q, %d disks", inv.System.Serial, inv.Partial, len(inv.Disks))
 			}
 		})
+	}
+}
+
+// Case 81: a machine without SMBIOS, as some of arm64.
+func TestNoSMBIOS(t *testing.T) {
+	files := map[string]string{"class/net/.keep": ""}
+	disk(files, "sda", "x", nil)
+	proc := tree(t, t.TempDir(), map[string]string{"cpuinfo": "processor\t: 0\nmodel name\t: CPU\n\n", "meminfo": "MemTotal: 1024 kB\n"})
+	inv := New(Config{Sys: tree(t, t.TempDir(), files), Proc: proc, Log: quiet}).Take(t.Context())
+	if !strings.Contains(strings.Join(inv.Partial, " "), "smbios") || len(inv.Disks) != 1 || len(inv.CPUs) != 1 || inv.Memory.Bytes != 1<<20 {
+		t.Errorf("%+v", inv)
 	}
 }
 
