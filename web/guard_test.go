@@ -208,3 +208,15 @@ func TestASiteHasOneName(t *testing.T) {
 		t.Errorf("a saved form no longer follows the configuration: %s", w.Body)
 	}
 }
+
+// The Settings page shows the key that the command line asks a person to compare.
+func TestTheSettingsShowTheConsolesKey(t *testing.T) {
+	x := site(t)
+	x.API.Key = func() string { return strings.Repeat("5f", 32) }
+	viewer := x.As(app.RoleViewer)
+	for _, path := range []string{"/settings", "/api/v1/version"} {
+		if w := x.Do("GET", path, viewer, ""); w.Code != 200 || !strings.Contains(w.Body.String(), strings.Repeat("5f", 32)) {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}

@@ -98,7 +98,11 @@ func Fail(out io.Writer, before string, err error) {
 		return
 	}
 	where := ""
-	if e.Field != "" {
+	switch e.Field {
+	case "":
+	case "ids": // of a batch: on the command line they are the machines
+		where = "machines: "
+	default:
 		where = Printable(e.Field) + ": "
 	}
 	fmt.Fprintf(out, "%s%s%s\n", before, where, Printable(e.Message))
