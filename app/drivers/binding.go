@@ -153,6 +153,9 @@ func connection(bmc *app.BMC) (json.RawMessage, error) {
 	if hostOf(bmc.Address) == "" {
 		return nil, app.Invalid("bmc.address", "is empty").Do("give the BMC's host name or IP address")
 	}
+	if err := noLogin("bmc.address", bmc.Address); err != nil {
+		return nil, err
+	}
 	c := struct {
 		Address string          `json:"address"`
 		SPKI    string          `json:"tlsSpkiSha256,omitempty"`
@@ -166,6 +169,14 @@ func connection(bmc *app.BMC) (json.RawMessage, error) {
 		c.Options = bmc.Options
 	}
 	return json.Marshal(c)
+}
+
+// noLogin refuses an address with a login in it, and does not repeat it: addresses are shown and logged.
+func noLogin(field, address string) error {
+	if strings.Contains(address, "@") {
+		return app.Invalid(field, "carries a login").Do("write the host alone: user name and password belong into the credentials")
+	}
+	return nil
 }
 
 // profileOf finds the hardware profile that applies: the input's, else the pool's.
@@ -209,6 +220,10 @@ func bindLayer(bmc *app.BMC, layer string, over, into map[string]app.Binding) er
 		case addressOf(b.Config) == "":
 			return app.Invalid("drivers."+kind+".config", "the driver %q needs an address of its own", b.Driver).
 				Do(`give {"driver": %q, "config": {"address": "..."}}`, b.Driver)
+		default:
+			if err := noLogin("drivers."+kind+".config.address", addressOf(b.Config)); err != nil {
+				return err
+			}
 		}
 		into[kind] = b
 	}

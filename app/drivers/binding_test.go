@@ -50,6 +50,7 @@ func TestBareIDKeepsConnection(t *testing.T) {
 
 func TestResolveRefuses(t *testing.T) {
 	options := func(o string) *app.BMC { b := bmc(); b.Options = json.RawMessage(o); return b }
+	at := func(address string) *app.BMC { b := bmc(); b.Address = address; return b }
 	other := func(d string) *app.BMC { b := bmc(); b.Driver = d; return b }
 	for name, c := range map[string]struct {
 		in            Input
@@ -70,6 +71,9 @@ func TestResolveRefuses(t *testing.T) {
 		"wrong type": {Input{BMC: bmc(), Overrides: map[string]app.Binding{"power": {Driver: "acme", Config: json.RawMessage(`{"address":"192.0.2.1","token":7}`)}}},
 			app.InvalidConfig, "invalid-config", "drivers.power.config.token"},
 		"reference in an undeclared field": {Input{BMC: bmc(), Overrides: map[string]app.Binding{"power": {Driver: "acme", Config: json.RawMessage(`{"address":"secret://root/bmc"}`)}}},
+			app.InvalidInput, "", "drivers.power.config.address"},
+		"a login in the address": {Input{BMC: at("https://root:Pl4nted@192.0.2.10")}, app.InvalidInput, "", "bmc.address"},
+		"a login in its own address": {Input{BMC: bmc(), Overrides: map[string]app.Binding{"power": {Driver: "acme", Config: json.RawMessage(`{"address":"root:Pl4nted@192.0.2.1"}`)}}},
 			app.InvalidInput, "", "drivers.power.config.address"},
 		"a secret itself": {Input{BMC: bmc(), Overrides: map[string]app.Binding{"power": {Driver: "acme", Config: json.RawMessage(`{"address":"192.0.2.1","token":"Pl4nted"}`)}}},
 			app.InvalidInput, "", "drivers.power.config.token"},
