@@ -137,6 +137,38 @@ func TestBrowserFindsNoBarrier(t *testing.T) {
 	}
 }
 
+// A keyboard is enough: the first stop leads past the navigation, each further one is seen, and the last button is reached.
+func TestBrowserIsUsedByKeyboard(t *testing.T) {
+	b, x := browser(t), site(t)
+	webtest.Demo(x, "said on the wire")
+	url := x.Serve()
+	login(b, url, x.As(app.RoleAdmin))
+	for _, c := range []struct{ page, last string }{{"/machines/m-4", "SUMMARY"}, {"/machines", "BUTTON"}, {"/network", "BUTTON"}} {
+		b.Do(chromedp.Navigate(url+c.page), chromedp.WaitVisible(css("#main")), chromedp.KeyEvent("\t"))
+		b.Until(`document.activeElement.className === "skip" && document.activeElement.getBoundingClientRect().left >= 0`)
+		b.Do(chromedp.KeyEvent("\r"))
+		b.Until(`document.activeElement.id === "main"`)
+		stops, last := 0, ""
+		for ; stops < 200; stops++ {
+			b.Do(chromedp.KeyEvent("\t"))
+			at, err := browsertest.Evaluate[string](b, `(e => e === document.body ? "" : [e.tagName, getComputedStyle(e).outlineStyle, e.getClientRects().length > 0].join(" "))(document.activeElement)`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at == "" || strings.HasPrefix(at, "HTML") {
+				break
+			}
+			tag, _, _ := strings.Cut(at, " ")
+			if last = tag; !strings.HasSuffix(at, "solid true") {
+				t.Errorf("%s: stop %d is not seen: %s", c.page, stops, at)
+			}
+		}
+		if stops < 5 || stops == 200 || last != c.last {
+			t.Errorf("%s: %d stops, the last at %q", c.page, stops, last)
+		}
+	}
+}
+
 // A refused form comes back with what was typed, the mistake at its field, and the field ready to be typed into; also on a
 // narrow window, and nothing of it is a barrier.
 func TestBrowserShowsARefusalAtItsField(t *testing.T) {
