@@ -81,7 +81,9 @@ func fromGRUB(parts []*partition, p *partition, name, firmware string, log *slog
 	if err := g.source("(" + device(p) + ")" + name); err != nil {
 		return entry{}, noEntry(err.Error())
 	}
-	return g.chosen()
+	e, err := g.chosen()
+	e.blind = g.blind
+	return e, err
 }
 
 // stubs lists EFI/*/grub.cfg.

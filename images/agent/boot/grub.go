@@ -17,6 +17,7 @@ type entry struct {
 	args    string
 	initrds []string
 	chain   string // another loader, which is started instead of a kernel
+	blind   bool   // its configuration was not understood in full
 }
 
 // item is a line of a GRUB menu.
@@ -298,7 +299,7 @@ func (g *grub) command(args []string) (bool, error) {
 		g.setKernel(rest)
 	case "chainloader":
 		g.setChain(rest)
-	case "legacy_configfile", "extract_entries_source", "syslinux_configfile", "import_bootenv":
+	case "legacy_configfile", "syslinux_configfile", "eval", "probe", "cat", "read", "smbios", "getenv", "loopback", "cryptomount":
 		g.blind = true
 	case "initrd", "initrd16", "initrdefi":
 		g.found.initrds = append([]string{}, rest...)

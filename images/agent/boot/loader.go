@@ -23,6 +23,7 @@ type loaders struct {
 	systems []string // that need nothing more: a unified kernel image, Windows, a BSD
 	broken  []string // sentences on those that lack something
 	linux   []string // that need a configuration: "GRUB", "systemd-boot"
+	legacy  bool     // there is a configuration of GRUB before version 2, which is not read
 }
 
 func (l *loaders) needs(name string) {
@@ -31,9 +32,17 @@ func (l *loaders) needs(name string) {
 	}
 }
 
+// legacyFiles are where GRUB before version 2 keeps its menu.
+var legacyFiles = []string{"/boot/grub/menu.lst", "/grub/menu.lst", "/boot/grub/grub.conf", "/grub/grub.conf"}
+
 // lookForLoaders looks at the boot code for BIOS or at the EFI system partitions; a firmware that is not known gets both.
 func lookForLoaders(m *mounted, firmware string) (l loaders) {
-	if firmware != "uefi" && bytes.Contains(m.code[:440], []byte("GRUB")) {
+	for _, p := range m.parts {
+		for _, name := range legacyFiles {
+			l.legacy = l.legacy || exists(p, name)
+		}
+	}
+	if firmware != "uefi" && !l.legacy && bytes.Contains(m.code[:440], []byte("GRUB")) {
 		l.needs("GRUB")
 	}
 	if firmware == "bios" {
@@ -41,6 +50,7 @@ func lookForLoaders(m *mounted, firmware string) (l loaders) {
 	}
 	seen := 0
 	for _, p := range m.parts {
+		l.entries(p)
 		if p.fs != "vfat" {
 			continue
 		}
@@ -59,6 +69,23 @@ func lookForLoaders(m *mounted, firmware string) (l loaders) {
 		}
 	}
 	return l
+}
+
+// entries takes systemd-boot's entries of EFI programs for systems.
+func (l *loaders) entries(p *partition) {
+	dir := p.fold("/loader/entries")
+	for i, name := range p.list(dir) {
+		b, err := p.read(path.Join(dir, name), maxHeaders)
+		if err != nil || i >= maxBLS {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			f := strings.Fields(line)
+			if len(f) == 2 && (f[0] == "efi" || f[0] == "uki") && exists(p, p.fold(f[1])) {
+				l.systems = append(l.systems, fmt.Sprintf("entry %s, which starts %s", clip(name, 80), clip(f[1], 80)))
+			}
+		}
+	}
 }
 
 // windows takes its boot manager for a system when it has its store of entries.

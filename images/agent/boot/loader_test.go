@@ -64,6 +64,12 @@ func TestBootCode(t *testing.T) {
 	if l := lookForLoaders(m, ""); len(l.linux) != 1 || len(l.systems) != 1 {
 		t.Errorf("%+v", l)
 	}
+	old := m.parts[0]
+	m.parts[0] = tree(t, 1, "", "", map[string]string{"boot/grub/menu.lst": "default 0\n"})
+	if l := lookForLoaders(m, "bios"); len(l.linux) > 0 || !l.legacy {
+		t.Errorf("GRUB before version 2: %+v", l)
+	}
+	m.parts[0] = old
 	copy(m.code[440:], "GRUB") // of the table
 	clear(m.code[:440])
 	if l := lookForLoaders(m, "bios"); len(l.linux) > 0 {

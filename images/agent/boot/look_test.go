@@ -27,6 +27,7 @@ func TestLook(t *testing.T) {
 		"a menu made by a loop":          {cfg: "for k in /vmlinuz*; do menuentry $k { linux $k root=/dev/vda1; }; done\n", note: "its menu is empty"},
 		"a menu from elsewhere":          {cfg: "configfile (lvm/vg-boot)/grub/grub.cfg\n", note: "its menu is empty"},
 		"a kernel elsewhere":             {cfg: "menuentry a {\n linux (lvm/vg-boot)/vmlinuz root=/dev/vda1\n}\n", note: "a device that is not on this disk"},
+		"a kernel that a program finds":  {cfg: "regexp --set=1:k (.*) x\nmenuentry a {\n linux $k root=/dev/vda1\n}\n", note: "which is not on partition"},
 		"not understood":                 {cfg: "if true; then\n", note: "cannot be understood"},
 		"another loader that is there":   {cfg: "menuentry a {\n search --label --set=root BOOT\n chainloader /ucode\n}\n"},
 		"another loader that is not":     {cfg: "menuentry a {\n chainloader /EFI/none.efi\n}\n", note: "starts no Linux kernel"},

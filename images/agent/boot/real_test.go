@@ -183,6 +183,9 @@ func TestLookAtRealDisks(t *testing.T) {
 		"systemd-boot, kernel gone": {make: func(t *testing.T) real {
 			return real{esp: map[string]string{fallback: sdboot(t), "loader/entries/a.conf": "title A\nlinux /vmlinuz\noptions root=UUID=" + rootUUID + "\n"}}
 		}, reason: "no-boot-entry"},
+		"systemd-boot with an EFI program": {make: func(t *testing.T) real {
+			return real{esp: map[string]string{fallback: sdboot(t), "loader/entries/a.conf": "title A\nefi /efi/tool/tool.efi\n", "EFI/tool/tool.efi": portable(".text")}}
+		}, entry: "entry a.conf, which starts /efi/tool/tool.efi"},
 		"a unified kernel image behind systemd-boot": {make: func(t *testing.T) real {
 			return real{esp: map[string]string{fallback: sdboot(t), "EFI/Linux/debian.efi": portable(".text", ".linux", ".initrd")}}
 		}, entry: "unified kernel image /EFI/Linux/debian.efi"},

@@ -52,7 +52,7 @@ func (f *facts) why() (why error, certain bool) {
 	case r.err == nil:
 		return f.missing, f.certain
 	case r.loader != "":
-		return r.err, r.sure
+		return r.err, r.sure && !f.loaders.legacy
 	case len(f.loaders.linux) > 0:
 		return noEntry("it has the boot loader " + strings.Join(f.loaders.linux, " and ") + ", and no configuration of it"), true
 	case len(f.loaders.broken) > 0:
@@ -101,14 +101,14 @@ func (r *reading) missing(m *mounted) (err error, certain bool) {
 	}
 	for _, name := range append([]string{e.kernel}, e.initrds...) {
 		if dir, size, err := e.part.stat(name); err != nil || dir || size == 0 {
-			return lacks("starts %q, which is not on partition %d", clip(name, 200), e.part.number), true
+			return lacks("starts %q, which is not on partition %d", clip(name, 200), e.part.number), !e.blind
 		}
 	}
 	if root := foreignRoot(e.args); root != "" {
-		return app.Errorf(app.Unsupported, "root-elsewhere", "the default boot entry %q has its root on %s, which only the machine that made the image had", clip(e.title, 80), clip(root, 80)), true
+		return app.Errorf(app.Unsupported, "root-elsewhere", "the default boot entry %q has its root on %s, which only the machine that made the image had", clip(e.title, 80), clip(root, 80)), !e.blind
 	}
 	if root := e.strangeRoot(m); root != "" {
-		return app.Errorf(app.Unsupported, "root-elsewhere", "the default boot entry %q has its root on %s, which is not on this disk", clip(e.title, 80), clip(root, 80)), true
+		return app.Errorf(app.Unsupported, "root-elsewhere", "the default boot entry %q has its root on %s, which is not on this disk", clip(e.title, 80), clip(root, 80)), !e.blind
 	}
 	return nil, false
 }
