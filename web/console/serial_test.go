@@ -34,7 +34,7 @@ func TestSerialConsoleOnTheMachinesPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shows(app.RoleOperator, "m-1", "<b>&lt;alice&gt;</b> has it open since", "<time datetime=", "<code>bcd machine console node-1 --take</code>")
+	shows(app.RoleOperator, "m-1", "<b>&lt;alice&gt;</b> has it open since <time datetime=", "<code>bcd machine console node-1 --take</code>")
 	_ = s.Close()
 	shows(app.RoleOperator, "m-1", "Nobody has it open")
 }
