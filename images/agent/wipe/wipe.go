@@ -158,10 +158,12 @@ func (w *Wiper) Wipe(ctx context.Context, order agentv1.Wipe, progress func(agen
 	out := &agentv1.WipeResult{Disks: make([]agentv1.WipedDisk, len(targets))}
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	for i, t := range targets {
-		t.done, t.from = report, order.Method
+	for _, group := range drives(targets, order.Method) {
+		for _, t := range group {
+			t.done, t.from = report, order.Method
+		}
 		g.Go(func() error {
-			out.Disks[i] = t.wipe(ctx)
+			group.wipe(ctx, func(t *target, w agentv1.WipedDisk) { out.Disks[slices.Index(targets, t)] = w })
 			return nil
 		})
 	}
@@ -207,13 +209,19 @@ func (w *Wiper) open(ctx context.Context, order agentv1.Wipe) (out []*target, er
 
 // wipe does one disk, and says what became of it.
 func (t *target) wipe(ctx context.Context) agentv1.WipedDisk {
-	out := agentv1.WipedDisk{Disk: agentv1.DiskTarget{Serial: t.disk.Serial, WWN: t.disk.WWN, Name: t.disk.Name, Bytes: t.dev.Size(), SectorSize: t.dev.SectorSize()},
-		Model: t.disk.Model, Bytes: t.dev.Size(), Started: t.cfg.Now()}
+	began := t.cfg.Now()
 	planted, err := t.plant()
+	method := ""
 	if err == nil {
-		out.Sentinels = len(planted)
-		out.Method, err = t.descend(ctx, planted)
+		method, err = t.descend(ctx, planted)
 	}
+	return t.ended(began, len(planted), method, err)
+}
+
+// ended says what became of a disk.
+func (t *target) ended(began time.Time, planted int, method string, err error) agentv1.WipedDisk {
+	out := agentv1.WipedDisk{Disk: agentv1.DiskTarget{Serial: t.disk.Serial, WWN: t.disk.WWN, Name: t.disk.Name, Bytes: t.dev.Size(), SectorSize: t.dev.SectorSize()},
+		Model: t.disk.Model, Bytes: t.dev.Size(), Started: began, Sentinels: planted, Method: method}
 	if err != nil {
 		t.failed("", err)
 	} else if out.Erased = true; t.dev.Reread() != nil {

@@ -36,10 +36,16 @@ type Method struct {
 type Ladder struct {
 	Methods []Method
 	Notes   []string
+	Shared  []Method // those that erase all namespaces of an NVMe drive with several
+	Among   int      // namespaces of such a drive
 }
 
 func (l *Ladder) add(name string, run func(context.Context, Progress) error) {
 	l.Methods = append(l.Methods, Method{name, run})
+}
+
+func (l *Ladder) share(name string, run func(context.Context, Progress) error) {
+	l.Shared = append(l.Shared, Method{name, run})
 }
 
 func (l *Ladder) note(format string, args ...any) {

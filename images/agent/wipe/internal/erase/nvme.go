@@ -50,24 +50,25 @@ func nvmeLadder(p passthrough.NVMe, sleep clock) Ladder {
 		l.note("the NVMe controller does not say what it can do: %v", err)
 		return l
 	}
-	whole := n.namespaces == 1
+	l.Among = n.namespaces
+	add := l.add
 	sanicap := binary.LittleEndian.Uint32(n.controller[328:])
 	switch {
 	case sanicap&(sanCrypto|sanBlock|sanOverwrite) == 0:
 		l.note("the controller has no sanitize")
-	case !whole:
-		l.note("sanitize would erase all %d namespaces of the controller, so it is not used", n.namespaces)
-	default:
-		if sanicap&sanCrypto != 0 {
-			l.add("nvme-sanitize-crypto", n.sanitize(sanitizeCrypto))
-		}
-		if sanicap&sanBlock != 0 {
-			l.add("nvme-sanitize-block", n.sanitize(sanitizeBlock))
-		}
+	case n.namespaces > 1:
+		add = l.share
+		l.note("sanitize would erase all %d namespaces of the controller, so it is not used for one", n.namespaces)
+	}
+	if sanicap&sanCrypto != 0 {
+		add("nvme-sanitize-crypto", n.sanitize(sanitizeCrypto))
+	}
+	if sanicap&sanBlock != 0 {
+		add("nvme-sanitize-block", n.sanitize(sanitizeBlock))
 	}
 	n.formatRungs(&l)
-	if whole && sanicap&sanOverwrite != 0 { // the slowest, and flash wears by it
-		l.add("nvme-sanitize-overwrite", n.sanitize(sanitizeOverwrite|sanitizeOnce))
+	if sanicap&sanOverwrite != 0 { // the slowest, and flash wears by it
+		add("nvme-sanitize-overwrite", n.sanitize(sanitizeOverwrite|sanitizeOnce))
 	}
 	return l
 }
@@ -81,17 +82,19 @@ func (n *nvme) formatRungs(l *Ladder) {
 	if reaches && fna&fnaNoBroadcast == 0 {
 		nsid = allNamespaces
 	}
-	switch {
-	case binary.LittleEndian.Uint16(n.controller[256:])&oacsFormat == 0:
+	if binary.LittleEndian.Uint16(n.controller[256:])&oacsFormat == 0 {
 		l.note("the controller cannot format")
-	case reaches && n.namespaces > 1:
-		l.note("a format would erase all %d namespaces of the controller, so it is not used", n.namespaces)
-	default:
-		if fna&fnaCrypto != 0 {
-			l.add("nvme-format-crypto", n.format(nsid, 2))
-		}
-		l.add("nvme-format-user-data", n.format(nsid, 1))
+		return
 	}
+	add := l.add
+	if reaches && n.namespaces > 1 {
+		add = l.share
+		l.note("a format would erase all %d namespaces of the controller, so it is not used for one", n.namespaces)
+	}
+	if fna&fnaCrypto != 0 {
+		add("nvme-format-crypto", n.format(nsid, 2))
+	}
+	add("nvme-format-user-data", n.format(nsid, 1))
 }
 
 type nvme struct {

@@ -109,6 +109,28 @@ func TestNVMeLadder(t *testing.T) {
 	}
 }
 
+// What erases every namespace of a drive is offered for all of them together only.
+func TestNVMeSharedLadder(t *testing.T) {
+	for name, c := range map[string]struct {
+		c      controller
+		shared []string
+		alone  []string
+	}{
+		"one namespace":        {controller{oacs: oacsFormat, sanicap: 7, fna: fnaCrypto | fnaEraseAll, namespaces: 1}, nil, []string{"nvme-sanitize-crypto", "nvme-sanitize-block", "nvme-format-crypto", "nvme-format-user-data", "nvme-sanitize-overwrite"}},
+		"formatted together":   {controller{oacs: oacsFormat, sanicap: 7, fna: fnaEraseAll, namespaces: 3}, []string{"nvme-sanitize-crypto", "nvme-sanitize-block", "nvme-format-user-data", "nvme-sanitize-overwrite"}, nil},
+		"formatted one by one": {controller{oacs: oacsFormat, sanicap: 1, namespaces: 2}, []string{"nvme-sanitize-crypto"}, []string{"nvme-format-user-data"}},
+	} {
+		l := nvmeLadder(&c.c, atOnce)
+		if got := names(Ladder{Methods: l.Shared}); !slices.Equal(got, c.shared) || !slices.Equal(names(l), c.alone) || l.Among != c.c.namespaces {
+			t.Errorf("%s: %v, %v of %d", name, got, names(l), l.Among)
+		}
+	}
+	d := &controller{oacs: oacsFormat, fna: fnaFormatAll, namespaces: 2}
+	if err := nvmeLadder(d, atOnce).Shared[0].Run(t.Context(), func(float64, string) {}); err != nil || !slices.Equal(d.sent, []string{"80 ns 4294967295 cdw10 0x200"}) {
+		t.Errorf("sent %v, %v", d.sent, err)
+	}
+}
+
 func TestNVMeSanitize(t *testing.T) {
 	for name, c := range map[string]struct {
 		sstat []byte
