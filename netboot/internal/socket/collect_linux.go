@@ -58,7 +58,7 @@ func next(raw syscall.RawConn, buf []byte) (n int, err error) {
 // late hands out what is there, without waiting.
 func late(raw syscall.RawConn, buf []byte, take func(b []byte) (done bool)) error {
 	for range maxLate {
-		n, err := Pending(raw, buf)
+		n, err := pending(raw, buf)
 		if errors.Is(err, unix.EAGAIN) {
 			return nil
 		}
@@ -69,8 +69,8 @@ func late(raw syscall.RawConn, buf []byte, take func(b []byte) (done bool)) erro
 	return nil
 }
 
-// Pending reads a datagram that is there already, whatever the deadline, or gives EAGAIN.
-func Pending(raw syscall.RawConn, buf []byte) (n int, err error) {
+// pending reads a datagram that is there already, whatever the deadline, or gives EAGAIN.
+func pending(raw syscall.RawConn, buf []byte) (n int, err error) {
 	if e := raw.Control(func(fd uintptr) { n, err = receive(fd, buf) }); e != nil {
 		return 0, e
 	}

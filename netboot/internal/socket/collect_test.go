@@ -17,7 +17,7 @@ func pair(t *testing.T) (in, out *net.UDPConn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = in.Close() })
-	if out, err = Connected("", netip.Addr{}, in.LocalAddr().(*net.UDPAddr).AddrPort()); err != nil {
+	if out, err = net.DialUDP("udp4", nil, in.LocalAddr().(*net.UDPAddr)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = out.Close() })

@@ -41,23 +41,24 @@ func prepare(fd int, device string) error {
 	return err
 }
 
-// Connected opens an IPv4 socket on a port of the kernel's choice that hears one peer only. It is bound to a device unless
-// that is "", and to a local address unless that is invalid or the broadcast address.
-func Connected(device string, local netip.Addr, peer netip.AddrPort) (*net.UDPConn, error) {
-	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
-		if device == "" {
-			return nil
-		}
-		var opt error
-		err := c.Control(func(fd uintptr) { opt = unix.BindToDevice(int(fd), device) })
-		return errors.Join(err, opt)
-	}}
-	if local.IsValid() && local != netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
-		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0))
-	}
-	c, err := d.Dial("udp4", peer.String())
+// Connected opens an IPv4 socket on a port of the kernel's choice that hears one peer only, and whose reads block. It is bound to
+// a device unless that is "", and to a local address unless that is invalid or the broadcast address. Its caller closes it.
+func Connected(device string, local netip.Addr, peer netip.AddrPort) (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("opening UDP to %v on %q: %w", peer, device, err)
+		return -1, fmt.Errorf("opening UDP to %v on %q: %w", peer, device, err)
 	}
-	return c.(*net.UDPConn), nil
+	if device != "" {
+		err = unix.BindToDevice(fd, device)
+	}
+	if err == nil && local.Is4() && local != netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		err = unix.Bind(fd, &unix.SockaddrInet4{Addr: local.As4()})
+	}
+	if err == nil {
+		err = unix.Connect(fd, &unix.SockaddrInet4{Addr: peer.Addr().Unmap().As4(), Port: int(peer.Port())})
+	}
+	if err != nil {
+		return -1, errors.Join(fmt.Errorf("opening UDP to %v on %q: %w", peer, device, err), unix.Close(fd))
+	}
+	return fd, nil
 }

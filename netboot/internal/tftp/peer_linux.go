@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
-	"syscall"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,89 +17,95 @@ import (
 
 // socketPeer is a client with a socket of its own, connected to it.
 //
-// TFTP is a packet there and a packet back, so what each round costs is what a transfer takes. The last packet of a round is
-// sent once the wait for its answer has been prepared: then no read finds the socket empty. The deadline is moved
-// once in a while only.
+// TFTP is a packet there and a packet back, so what each round costs is what a transfer takes. The socket blocks: a thread
+// that waits in the kernel is woken by the packet itself, where the runtime's poller would take two wake-ups of other
+// threads, which compete with each other as soon as there are several transfers.
 type socketPeer struct {
-	conn  *net.UDPConn
-	raw   syscall.RawConn
-	armed time.Time // the deadline that is set
-	last  []byte    // to be sent when the wait begins
-	into  []byte    // where the answer goes
-	n     int
-	err   error // of the last call of step
-	steps func(fd uintptr) bool
+	fd    int
+	armed time.Duration // how long a read waits
+	ended atomic.Bool   // stop was called
+
+	mu     sync.Mutex // protects what follows, and fd from stop
+	closed bool
 }
 
-func newSocketPeer(conn *net.UDPConn) (*socketPeer, error) {
-	raw, err := conn.SyscallConn()
+func newSocketPeer(device string, local netip.Addr, client netip.AddrPort) (*socketPeer, error) {
+	fd, err := socket.Connected(device, local, client)
 	if err != nil {
-		return nil, fmt.Errorf("reaching the socket: %w", err)
+		return nil, err
 	}
-	p := &socketPeer{conn: conn, raw: raw}
-	p.steps = p.step
-	return p, nil
+	return &socketPeer{fd: fd}, nil
 }
 
-func (p *socketPeer) send(b []byte, more bool) error {
-	if !more {
-		p.last = b
+// stop ends a read under way and all that follow.
+func (p *socketPeer) stop() {
+	p.ended.Store(true)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		_ = unix.Shutdown(p.fd, unix.SHUT_RD)
+	}
+}
+
+func (p *socketPeer) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	_ = unix.Close(p.fd)
+}
+
+// send sends a packet. What finds no room is lost, as on the wire.
+func (p *socketPeer) send(b []byte) error {
+	for {
+		switch _, err := unix.SendmsgN(p.fd, b, nil, nil, unix.MSG_DONTWAIT); {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+// receive reads the next datagram. Past the deadline, a process that stood still finds what came in time.
+func (p *socketPeer) receive(b []byte, until time.Time) ([]byte, error) {
+	for {
+		wait := time.Until(until)
+		if wait <= 0 {
+			return p.pending(b)
+		}
+		if err := p.arm(wait); err != nil {
+			return nil, err
+		}
+		switch n, err := unix.Read(p.fd, b); {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // a signal of the runtime's, or the end of the wait
+		case err != nil:
+			return nil, err
+		case n == 0 && p.ended.Load():
+			return nil, net.ErrClosed
+		default:
+			return b[:n], nil
+		}
+	}
+}
+
+func (p *socketPeer) pending(b []byte) ([]byte, error) {
+	n, _, err := unix.Recvfrom(p.fd, b, unix.MSG_DONTWAIT)
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+		return nil, os.ErrDeadlineExceeded
+	}
+	return b[:max(n, 0)], err
+}
+
+// arm bounds reads by a wait, or a little more: it is not worth a call for each packet.
+func (p *socketPeer) arm(wait time.Duration) error {
+	if p.armed >= wait && p.armed <= wait+wait/4 {
 		return nil
 	}
-	_, err := p.conn.Write(b)
-	return err
-}
-
-func (p *socketPeer) receive(b []byte, until time.Time) ([]byte, error) {
-	if slack := until.Sub(p.armed); slack < 0 || slack > time.Until(until)/4 {
-		if err := p.conn.SetReadDeadline(until); err != nil {
-			return nil, err
-		}
-		p.armed = until
+	tv := unix.NsecToTimeval(int64(max(wait, time.Millisecond)))
+	if err := unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		return fmt.Errorf("bounding the wait for a packet: %w", err)
 	}
-	p.into, p.n, p.err = b, 0, nil
-	err := p.raw.Read(p.steps)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return p.late(b)
-	}
-	if err == nil {
-		err = p.err
-	}
-	return b[:p.n], err
-}
-
-// late looks once more after the deadline, without waiting: a process that stood still finds it past though the answer is
-// there. What was not sent yet is sent, as the client is about to be counted as one that did not answer it.
-func (p *socketPeer) late(b []byte) ([]byte, error) {
-	p.armed = time.Time{}
-	if last := p.last; last != nil {
-		p.last = nil
-		if _, err := p.conn.Write(last); err != nil {
-			return nil, err
-		}
-	}
-	n, err := socket.Pending(p.raw, b)
-	if errors.Is(err, unix.EAGAIN) {
-		err = os.ErrDeadlineExceeded
-	}
-	return b[:n], err
-}
-
-// step sends what is to be sent, then reads. It reports false to wait until the socket can be read.
-func (p *socketPeer) step(fd uintptr) bool {
-	if p.last != nil {
-		_, err := unix.Write(int(fd), p.last)
-		p.last = nil
-		if err != nil && !errors.Is(err, unix.EAGAIN) { // what finds no room is lost, as on the wire
-			p.err = err
-			return true
-		}
-		return false
-	}
-	n, err := unix.Read(int(fd), p.into)
-	if errors.Is(err, unix.EAGAIN) {
-		return false
-	}
-	p.n, p.err = max(n, 0), err
-	return true
+	p.armed = wait
+	return nil
 }

@@ -22,8 +22,6 @@ import (
 	"time"
 
 	"golang.org/x/net/ipv4"
-
-	"github.com/better-compute/bcd/netboot/internal/socket"
 )
 
 // Limits of the server.
@@ -196,6 +194,8 @@ func (l *listener) request(ctx context.Context, b []byte, from netip.AddrPort, c
 	l.wg.Go(func() {
 		defer cancel()
 		defer leave()
+		defer p.close()
+		defer context.AfterFunc(ctx, p.stop)()
 		l.transfer(ctx, req, from.Addr(), p)
 		l.mu.Lock()
 		if l.active[from] == a {
@@ -205,7 +205,7 @@ func (l *listener) request(ctx context.Context, b []byte, from netip.AddrPort, c
 	})
 }
 
-// peer makes the way to a client: the server's port, or a socket of its own that ends with ctx.
+// peer makes the way to a client: the server's port until ctx ends, or a socket of its own.
 func (l *listener) peer(ctx context.Context, a *active, from netip.AddrPort, cm *ipv4.ControlMessage) (peer, error) {
 	if l.cfg.SinglePort(from.Addr()) {
 		a.inbox = make(chan []byte, 2*maxWindow)
@@ -215,12 +215,7 @@ func (l *listener) peer(ctx context.Context, a *active, from netip.AddrPort, cm 
 	if cm != nil {
 		local, _ = netip.AddrFromSlice(cm.Dst.To4())
 	}
-	conn, err := socket.Connected(l.device, local, from)
-	if err != nil {
-		return nil, err
-	}
-	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return newSocketPeer(conn)
+	return newSocketPeer(l.device, local, from)
 }
 
 // write answers from the server's port, from the address that the client wrote to.
@@ -250,7 +245,7 @@ func (s *Server) transfer(ctx context.Context, req readRequest, client netip.Add
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	case <-wait.Done():
-		_ = p.send(errorPacket(codeOther, errBusy.Error()), true)
+		_ = p.send(errorPacket(codeOther, errBusy.Error()))
 		return
 	}
 	t := Transfer{Name: req.name, Remote: client, Block: req.block}
@@ -265,7 +260,7 @@ func (s *Server) transfer(ctx context.Context, req readRequest, client netip.Add
 func (s *Server) send(ctx context.Context, t *Transfer, req readRequest, p peer) error {
 	f, size, err := s.open(req, t.Remote)
 	if err != nil {
-		_ = p.send(errorPacket(codeNotFound, errNotFound.Error()), true)
+		_ = p.send(errorPacket(codeNotFound, errNotFound.Error()))
 		return err
 	}
 	defer func() { _ = f.Close() }()
@@ -278,7 +273,7 @@ func (s *Server) send(ctx context.Context, t *Transfer, req readRequest, p peer)
 		return fmt.Errorf("the transfer was ended: %w", err)
 	}
 	if err != nil && !errors.As(err, &gone) {
-		_ = p.send(errorPacket(codeOther, "the transfer failed"), true)
+		_ = p.send(errorPacket(codeOther, "the transfer failed"))
 	}
 	return err
 }

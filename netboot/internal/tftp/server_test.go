@@ -82,16 +82,12 @@ func (c *client) recv(wait time.Duration) []byte {
 
 // pending gives a datagram that is here already, or nil.
 func (c *client) pending() []byte {
-	raw, err := c.conn.(*net.UDPConn).SyscallConn()
-	if err != nil {
+	var got []byte
+	take := func(b []byte) bool { got = b; return true }
+	if err := socket.Collect(c.conn.(*net.UDPConn), time.Unix(1, 0), make([]byte, 2000), take); err != nil {
 		c.t.Fatal(err)
 	}
-	buf := make([]byte, 2000)
-	n, err := socket.Pending(raw, buf)
-	if err != nil || n < 4 {
-		return nil
-	}
-	return buf[:n]
+	return got
 }
 
 func (c *client) send(b ...byte) { _, _ = c.conn.WriteTo(b, c.peer) }

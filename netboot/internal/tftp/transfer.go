@@ -18,10 +18,12 @@ var errProbe = errors.New("the client asked for the size only")
 
 // peer is the way to one client.
 type peer interface {
-	// send sends a packet. Unless more follow, it may do so only when receive is called, and b must stay until then.
-	send(b []byte, more bool) error
+	send(b []byte) error
 	// receive gives the next datagram of the client, in b if it can, or os.ErrDeadlineExceeded.
 	receive(b []byte, until time.Time) ([]byte, error)
+	// stop ends a receive under way. It may be called by others, before close or after.
+	stop()
+	close()
 }
 
 // sender sends one file. Its window is a ring of packets, kept until they are acknowledged.
@@ -71,7 +73,7 @@ func (s *sender) run(oack []byte) error {
 func (s *sender) acknowledged(oack []byte) error {
 	for try := range 1 + s.tries {
 		s.retries += min(try, 1)
-		if err := s.peer.send(oack, false); err != nil {
+		if err := s.peer.send(oack); err != nil {
 			return fmt.Errorf("sending the option acknowledgement: %w", err)
 		}
 		for until := time.Now().Add(s.req.wait); ; {
@@ -121,7 +123,7 @@ func (s *sender) slot(block uint64) []byte {
 // flush sends the packets of the window from a block on.
 func (s *sender) flush(from uint64) error {
 	for b := from; b < s.next; b++ {
-		if err := s.peer.send(s.slot(b)[:s.lengths[b%uint64(s.req.window)]], b+1 < s.next); err != nil {
+		if err := s.peer.send(s.slot(b)[:s.lengths[b%uint64(s.req.window)]]); err != nil {
 			return fmt.Errorf("sending block %d: %w", b, err)
 		}
 	}
@@ -206,7 +208,11 @@ type sharedPeer struct {
 	ended <-chan struct{} // the server is stopping, or the client asked anew
 }
 
-func (p sharedPeer) send(b []byte, _ bool) error { return p.to(b) }
+func (p sharedPeer) send(b []byte) error { return p.to(b) }
+
+func (sharedPeer) stop() {} // ended says it
+
+func (sharedPeer) close() {}
 
 func (p sharedPeer) receive(_ []byte, until time.Time) ([]byte, error) {
 	t := time.NewTimer(time.Until(until))
