@@ -202,7 +202,7 @@ func TestASerialConsoleIsTakenOver(t *testing.T) {
 }
 
 func TestASerialConsoleEnds(t *testing.T) {
-	for reason, end := range map[string]func(d *desk, v *visit){
+	ends := map[string]func(d *desk, v *visit){
 		"machine-leaves": func(d *desk, _ *visit) {
 			d.site.Serials.End(d.t.Context(), "m-1", app.Errorf(app.Conflict, "machine-leaves", "jürgen asked to delete node-1\x7f\u2028"))
 		},
@@ -211,8 +211,9 @@ func TestASerialConsoleEnds(t *testing.T) {
 			v.line.HangUp(app.Errorf(app.Unavailable, "bmc-error", "%s", strings.Repeat("it broke ", 1000)))
 		},
 		"internal": func(_ *desk, v *visit) { v.line.HangUp(errors.New("not for people")) },
-	} {
-		overBoth(t, func(t *testing.T, d *desk) {
+	}
+	overBoth(t, func(t *testing.T, d *desk) {
+		for reason, end := range ends {
 			v := d.open(app.RoleOperator, "")
 			v.prints("login: ")
 			end(d, v)
@@ -226,8 +227,8 @@ func TestASerialConsoleEnds(t *testing.T) {
 			if strings.Contains(e.Message, "not for people") {
 				t.Errorf("it says %q", e.Message)
 			}
-		})
-	}
+		}
+	})
 }
 
 // A caller who vanishes leaves the console free.
