@@ -108,6 +108,13 @@ func (a *API) keep(c *Call, v Verb, operation string, options any, ids []string)
 	return ap, a.Bus.Record(c, app.Event{Kind: "approval.asked", Level: "warn", Actor: ap.Actor, Message: "approval " + ap.ID + ": " + ap.Reason})
 }
 
+// shown is an approval as the one who asks may see it.
+func (a *API) shown(c *Call, ap app.Approval) app.Approval {
+	ap = a.lapsed(ap)
+	ap.Options = c.discreet(ap.Options)
+	return ap
+}
+
 // lapsed shows an approval whose time is over as expired.
 func (a *API) lapsed(ap app.Approval) app.Approval {
 	if ap.State == app.ApprovalPending && a.Now().After(ap.Expires) {
@@ -119,7 +126,7 @@ func (a *API) lapsed(ap app.Approval) app.Approval {
 func (a *API) listApprovals(c *Call, _ none) (List[app.Approval], error) {
 	all, err := a.Approvals.ListApprovals(c)
 	for i := range all {
-		all[i] = a.lapsed(all[i])
+		all[i] = a.shown(c, all[i])
 	}
 	return list(all, err)
 }
@@ -129,8 +136,8 @@ func (a *API) approval(c *Call) (*app.Approval, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := a.lapsed(*ap)
-	return &shown, nil
+	out := a.shown(c, *ap)
+	return &out, nil
 }
 
 // decide takes one decision. An approved batch is carried out in the name of both.

@@ -37,6 +37,9 @@ func (a *API) listWorkflows(c *Call, _ none) (List[workflow.Workflow], error) {
 		return List[workflow.Workflow]{}, err
 	}
 	out, err := list(a.Workflows.List(c, f))
+	for i := range out.Items {
+		out.Items[i] = *c.workflow(&out.Items[i])
+	}
 	if n := len(out.Items); n == f.Limit {
 		out.Next = out.Items[n-1].ID
 	}
@@ -57,11 +60,19 @@ func (a *API) machineID(c *Call) (string, error) {
 }
 
 func (a *API) getWorkflow(c *Call, _ none) (*workflow.Workflow, error) {
-	return a.Workflows.Get(c, c.Path["id"])
+	w, err := a.Workflows.Get(c, c.Path["id"])
+	if err != nil {
+		return nil, err
+	}
+	return c.workflow(w), nil
 }
 
 func (a *API) journal(c *Call, _ none) (List[workflow.Entry], error) {
-	return list(a.Workflows.Journal(c, c.Path["id"]))
+	out, err := list(a.Workflows.Journal(c, c.Path["id"]))
+	for i := range out.Items {
+		out.Items[i].Data = c.discreet(out.Items[i].Data)
+	}
+	return out, err
 }
 
 func (a *API) retryWorkflow(c *Call, _ none) (*workflow.Workflow, error) {
@@ -90,5 +101,5 @@ func (a *API) after(c *Call, err error) (*workflow.Workflow, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.Workflows.Get(c, c.Path["id"])
+	return a.getWorkflow(c, none{})
 }

@@ -1,0 +1,63 @@
+package api
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/workflow"
+)
+
+// userData is the member of a deploy's input that often holds passwords.
+const userData = "userData"
+
+// discreet hides the user-data of deploys from those who may not deploy: they get its size and hash.
+func (c *Call) discreet(raw json.RawMessage) json.RawMessage {
+	if !bytes.Contains(raw, []byte(userData)) || c.Who.Can(app.PermMachinesWrite) {
+		return raw
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil // it cannot be told what it holds
+	}
+	withhold(v)
+	out, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// withhold replaces every user-data in a decoded value.
+func withhold(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, member := range v {
+			if s, ok := member.(string); ok && name == userData {
+				v[name] = fmt.Sprintf("withheld: %d bytes, SHA-256 %x", len(s), sha256.Sum256([]byte(s)))
+				continue
+			}
+			withhold(member)
+		}
+	case []any:
+		for _, member := range v {
+			withhold(member)
+		}
+	}
+}
+
+// workflow shows a workflow to the one who asks.
+func (c *Call) workflow(w *workflow.Workflow) *workflow.Workflow {
+	out := *w
+	out.Input, out.Data, out.Steps = c.discreet(w.Input), c.discreet(w.Data), slices.Clone(w.Steps)
+	for i := range out.Steps {
+		s := &out.Steps[i]
+		s.Payload, s.Result = c.discreet(s.Payload), c.discreet(s.Result)
+	}
+	return &out
+}
