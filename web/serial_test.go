@@ -274,3 +274,22 @@ func TestTheStateOfASerialConsole(t *testing.T) {
 		t.Errorf("without one: %+v", s)
 	}
 }
+
+func TestASerialConsoleIsDescribed(t *testing.T) {
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Parameters  []struct{ Name, In string }
+			RequestBody struct{ Content map[string]any }
+			Responses   map[string]struct{ Content map[string]any }
+		}
+	}
+	x := site(t)
+	if err := json.Unmarshal(x.Do("GET", "/api/v1/openapi.json", x.As(app.RoleViewer), "").Body.Bytes(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	post := doc.Paths["/api/v1/machines/{id}/console"]["post"]
+	const octets = "application/octet-stream"
+	if post.RequestBody.Content[octets] == nil || post.Responses["200"].Content[octets] == nil || len(post.Parameters) != 2 || post.Parameters[1].Name != api.ConsoleTake {
+		t.Errorf("it is described as %+v", post)
+	}
+}
