@@ -27,7 +27,8 @@ type pace struct {
 	plan map[string]http.HandlerFunc
 }
 
-func newPace(t *testing.T, answer, part time.Duration) *pace {
+// newPace serves. The limit of an answer is one of the TLS handshake too: a short one is for those who try again.
+func newPace(t *testing.T, body, answer, part time.Duration) *pace {
 	t.Helper()
 	dir := t.TempDir()
 	log := slog.New(slog.DiscardHandler)
@@ -40,7 +41,7 @@ func newPace(t *testing.T, answer, part time.Duration) *pace {
 		t.Fatal(err)
 	}
 	p := &pace{t: t, url: "https://" + l.Addr().String(), plan: map[string]http.HandlerFunc{}}
-	s := &Server{Config: Config{Listener: l, Pair: pair, Log: log, BodyTime: answer, AnswerTime: answer, PartTime: part}, csrf: http.NewCrossOriginProtection()}
+	s := &Server{Config: Config{Listener: l, Pair: pair, Log: log, BodyTime: body, AnswerTime: answer, PartTime: part}, csrf: http.NewCrossOriginProtection()}
 	s.handler = s.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.plan[r.URL.Path](w, r) }))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -131,10 +132,11 @@ var protocols = []string{"HTTP/1.1", "HTTP/2.0"}
 func TestAStalledReaderIsLetGo(t *testing.T) {
 	for _, proto := range protocols {
 		t.Run(proto, func(t *testing.T) {
-			p := newPace(t, time.Hour, 50*time.Millisecond)
+			p := newPace(t, time.Hour, time.Hour, 50*time.Millisecond)
 			ended := make(chan error, 1)
 			p.plan["/endless"] = func(w http.ResponseWriter, _ *http.Request) {
-				_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // holds until the first write
+				rc := http.NewResponseController(w)
+				_, _ = rc.SetWriteDeadline(time.Time{}), rc.Flush() // holds until the first write: the head leaves, however late
 				for block := make([]byte, 1<<20); ; {
 					if _, err := w.Write(block); err != nil {
 						ended <- err
@@ -157,7 +159,7 @@ func TestAStalledReaderIsLetGo(t *testing.T) {
 
 // A connection that takes in nothing at all is closed, and so are its requests.
 func TestAStalledConnectionIsClosed(t *testing.T) {
-	p := newPace(t, time.Hour, 50*time.Millisecond)
+	p := newPace(t, time.Hour, time.Hour, 50*time.Millisecond)
 	ended := make(chan error, 1)
 	p.plan["/endless"] = func(w http.ResponseWriter, _ *http.Request) {
 		for block := make([]byte, 1<<20); ; {
@@ -186,7 +188,7 @@ func TestAStalledConnectionIsClosed(t *testing.T) {
 func TestALongAnswerOutlivesTheLimits(t *testing.T) {
 	for _, proto := range protocols {
 		Unhurried(t, func(t *testing.T, limit time.Duration) error {
-			p := newPace(t, limit, time.Hour)
+			p := newPace(t, time.Hour, limit, time.Hour)
 			resume := make(chan struct{})
 			p.plan["/long"] = func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "begun ")
@@ -203,7 +205,7 @@ func TestALongAnswerOutlivesTheLimits(t *testing.T) {
 func TestAHandlerMayLiftTheLimit(t *testing.T) {
 	for _, proto := range protocols {
 		Unhurried(t, func(t *testing.T, limit time.Duration) error {
-			p := newPace(t, limit, limit)
+			p := newPace(t, time.Hour, limit, limit)
 			resume := make(chan struct{})
 			p.plan["/console"] = func(w http.ResponseWriter, _ *http.Request) {
 				rc := http.NewResponseController(w)
@@ -219,7 +221,7 @@ func TestAHandlerMayLiftTheLimit(t *testing.T) {
 
 // The limit of one request, past by the time of the next on its connection, does not stay for that.
 func TestALimitEndsWithItsRequest(t *testing.T) {
-	p := newPace(t, time.Hour, time.Hour)
+	p := newPace(t, time.Hour, time.Hour, time.Hour)
 	p.plan["/first"] = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "5")
 		_, _ = io.WriteString(w, "first")
@@ -253,7 +255,7 @@ func TestALimitEndsWithItsRequest(t *testing.T) {
 
 // Who was refused and then sends nothing of the body that was announced holds no connection: net/http waits for that body.
 func TestARefusedBodyIsNotWaitedForLong(t *testing.T) {
-	p := newPace(t, 50*time.Millisecond, time.Hour)
+	p := newPace(t, 50*time.Millisecond, time.Hour, time.Hour)
 	p.plan["/refused"] = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
 	c, err := tls.Dial("tcp", strings.TrimPrefix(p.url, "https://"), &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
