@@ -127,6 +127,7 @@ func TestSystemdBootDefaults(t *testing.T) {
 		{"one that has no tries left is last", "", map[string]string{named("6.10.0+0-3"): entry("bad", ""), named("6.9.1"): entry("good", "")}, "good"},
 		{"one that is being tried keeps its place", "", map[string]string{named("6.10.0+3-0"): entry("new", ""), named("6.9.1"): entry("old", "")}, "new"},
 		{"a counted name fits its pattern", "default " + machineID + "-6.9.1\n", map[string]string{named("6.9.1+3"): entry("old", ""), named("6.10.0"): entry("new", "")}, "old"},
+		{"one whose kernel is not there is passed over", "default *-6.10.*\n", map[string]string{named("6.10.0"): entry("gone", ""), named("6.9.1"): entry("old", ""), "old": "K"}, "old"},
 		{"a sort key before none", "", map[string]string{"loader/entries/z.conf": entry("z", ""), "loader/entries/a.conf": entry("a", "sort-key fedora\nversion 1\n")}, "a"},
 		{"the sort key, then the version", "", map[string]string{"loader/entries/1.conf": entry("a1", "sort-key a\nversion 6.1-1\n"), "loader/entries/2.conf": entry("a2", "sort-key a\nversion 6.1.1\n"),
 			"loader/entries/3.conf": entry("b9", "sort-key b\nversion 9\n")}, "a2"},

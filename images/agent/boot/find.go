@@ -59,6 +59,7 @@ func read(parts []*partition, firmware string, log *slog.Logger) (r reading) {
 			if r.loader == "" || e.chain != "" {
 				r.failed("GRUB", e, err)
 			}
+			r.sure = r.sure && errors.As(err, new(sure))
 		}
 	}
 	if e, ok := systemdBoot(parts); ok {

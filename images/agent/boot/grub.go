@@ -302,7 +302,7 @@ func (g *grub) command(args []string) (bool, error) {
 	case "legacy_configfile", "syslinux_configfile", "eval", "probe", "cat", "read", "smbios", "getenv", "loopback", "cryptomount":
 		g.blind = true
 	case "initrd", "initrd16", "initrdefi":
-		g.found.initrds = append([]string{}, rest...)
+		g.setInitrds(rest)
 	default:
 		g.assign(name)
 	}
@@ -331,6 +331,22 @@ func (g *grub) setKernel(args []string) {
 	}
 	p, file := g.place(args[0])
 	g.found = entry{part: p, kernel: file, args: quoteArgs(args[1:])}
+}
+
+// setInitrds notes what goes with the kernel that was named before. What is not a file beside that kernel is left as GRUB would
+// look for it, which no file is called.
+func (g *grub) setInitrds(args []string) {
+	g.found.initrds = nil
+	for _, a := range args {
+		p, file := g.place(a)
+		if p != g.found.part || strings.HasPrefix(a, "newc:") {
+			g.blind = true
+			if file = a; !strings.HasPrefix(a, "(") {
+				file = "(" + g.vars["root"] + ")" + a
+			}
+		}
+		g.found.initrds = append(g.found.initrds, file)
+	}
 }
 
 // setChain notes another loader.

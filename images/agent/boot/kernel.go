@@ -27,12 +27,13 @@ func mount(source, target, fstype string) (func() error, error) {
 	}, nil
 }
 
+// room counts what is kept for root as free: a first boot writes as root.
 func room(dir string) (free, size int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, 0, fmt.Errorf("asking for the free room: %w", err)
 	}
-	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize, nil
+	return int64(s.Bfree) * s.Bsize, int64(s.Blocks) * s.Bsize, nil
 }
 
 func load(kernel, initrd *os.File, cmdline string) error {

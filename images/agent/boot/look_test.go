@@ -26,6 +26,8 @@ func TestLook(t *testing.T) {
 		"no root":                        {cfg: strings.Replace(separate, "root=LABEL=rootfs ", "", 1), want: "/vmlinuz", note: "names no root file system"},
 		"a menu made by a loop":          {cfg: "for k in /vmlinuz*; do menuentry $k { linux $k root=/dev/vda1; }; done\n", note: "its menu is empty"},
 		"a menu from elsewhere":          {cfg: "configfile (lvm/vg-boot)/grub/grub.cfg\n", note: "its menu is empty"},
+		"paths with a device":            {cfg: "menuentry a {\n search --label --set=root BOOT\n linux ($root)/vmlinuz root=/dev/vda1\n initrd ($root)/ucode (hd0,msdos2)/initrd\n}\n", want: "/vmlinuz"},
+		"an initrd elsewhere":            {cfg: "menuentry a {\n linux (hd0,2)/vmlinuz root=/dev/vda1\n search --label --set=root rootfs\n initrd /initrd\n}\n", note: "which is not on partition 2"},
 		"a kernel elsewhere":             {cfg: "menuentry a {\n linux (lvm/vg-boot)/vmlinuz root=/dev/vda1\n}\n", note: "a device that is not on this disk"},
 		"a kernel that a program finds":  {cfg: "regexp --set=1:k (.*) x\nmenuentry a {\n linux $k root=/dev/vda1\n}\n", note: "which is not on partition"},
 		"not understood":                 {cfg: "if true; then\n", note: "cannot be understood"},

@@ -129,7 +129,7 @@ func roomOf(t *testing.T, img string) (free, size int64, err error) {
 			values[key] = n
 		}
 	}
-	return (values["Free blocks"] - values["Reserved block count"]) * values["Block size"], values["Block count"] * values["Block size"], nil
+	return values["Free blocks"] * values["Block size"], values["Block count"] * values["Block size"], nil
 }
 
 // debianFile is a file of one of Debian's packages.
@@ -183,6 +183,20 @@ func TestLookAtRealDisks(t *testing.T) {
 		"systemd-boot, kernel gone": {make: func(t *testing.T) real {
 			return real{esp: map[string]string{fallback: sdboot(t), "loader/entries/a.conf": "title A\nlinux /vmlinuz\noptions root=UUID=" + rootUUID + "\n"}}
 		}, reason: "no-boot-entry"},
+		"systemd-boot, and what GRUB left behind": {make: func(t *testing.T) real {
+			r := real{root: mkconfig(t), esp: map[string]string{fallback: sdboot(t), "EFI/debian/grubx64.efi": grub(t)}}
+			delete(r.root, "boot/vmlinuz-6.1.0-50-amd64")
+			return r
+		}, note: "is not on partition 2"},
+		"two stubs of GRUB, one of which is not understood": {make: func(t *testing.T) real {
+			return real{esp: map[string]string{fallback: grub(t), "EFI/BOOT/grub.cfg": "set timeout=1\n", "EFI/debian/grub.cfg": "if true; then\n"}}
+		}, note: "its menu is empty"},
+		"EXTLINUX of Alpine": {make: func(*testing.T) real {
+			return real{root: map[string]string{"boot/extlinux.conf": "DEFAULT menu.c32\nLABEL virt\n MENU DEFAULT\n LINUX vmlinuz-virt\n INITRD initramfs-virt\n APPEND root=UUID=" + rootUUID + "\n", "boot/vmlinuz-virt": "K", "boot/initramfs-virt": "I"}}
+		}, entry: "virt"},
+		"EXTLINUX, whose default is in another file": {make: func(*testing.T) real {
+			return real{root: map[string]string{"boot/extlinux/extlinux.conf": "DEFAULT new\nINCLUDE new.conf\nLABEL old\n LINUX /boot/gone\n", "boot/extlinux/new.conf": "LABEL new\n LINUX /boot/vmlinuz\n", "boot/vmlinuz": "K"}}
+		}, note: "is not on partition 2"},
 		"systemd-boot with an EFI program": {make: func(t *testing.T) real {
 			return real{esp: map[string]string{fallback: sdboot(t), "loader/entries/a.conf": "title A\nefi /efi/tool/tool.efi\n", "EFI/tool/tool.efi": portable(".text")}}
 		}, entry: "entry a.conf, which starts /efi/tool/tool.efi"},

@@ -7,12 +7,13 @@ import (
 
 // syslinuxFiles are where SYSLINUX and EXTLINUX keep their configuration, the first that is there counts (SYSLINUX wiki,
 // "Config").
-var syslinuxFiles = []string{"/boot/syslinux/syslinux.cfg", "/syslinux/syslinux.cfg", "/syslinux.cfg", "/boot/extlinux/extlinux.conf", "/extlinux/extlinux.conf", "/extlinux.conf"}
+var syslinuxFiles = []string{"/boot/syslinux/syslinux.cfg", "/syslinux/syslinux.cfg", "/syslinux.cfg", "/boot/extlinux/extlinux.conf", "/boot/extlinux.conf", "/extlinux/extlinux.conf", "/extlinux.conf"}
 
 // stanza is an entry of a SYSLINUX configuration.
 type stanza struct {
 	name, kernel, args string
 	initrds            []string
+	blind              bool // what is included may say otherwise
 }
 
 // syslinux finds the default of a SYSLINUX configuration. found: there is one.
@@ -27,7 +28,7 @@ func syslinux(parts []*partition) (e entry, found bool, err error) {
 			if why != nil {
 				return entry{}, true, why
 			}
-			e = entry{title: l.name, part: p, args: l.args}
+			e = entry{title: l.name, part: p, args: l.args, blind: l.blind}
 			for i, file := range append([]string{l.kernel}, l.initrds...) {
 				if !path.IsAbs(file) {
 					file = path.Join(path.Dir(name), file)
@@ -79,6 +80,7 @@ func chosenStanza(cfg string) (stanza, error) {
 			if k := labels[i].kernel; k == "" || strings.HasSuffix(k, ".c32") {
 				return stanza{}, noEntry("its default entry " + clip(labels[i].name, 80) + " starts no Linux kernel")
 			}
+			labels[i].blind = blind
 			return labels[i], nil
 		}
 	}

@@ -50,7 +50,7 @@ func bySpec(a, b *blsFile) bool {
 }
 
 // systemdBoot finds the default of a systemd-boot installation: loader.conf's default, a pattern, else the first entry in
-// order. Entries lie on the EFI system partition and on the extended boot partition, each with its own kernels. What the
+// order. An entry whose kernel is not there is passed over, as systemd-boot does. Entries lie on the EFI system partition and on the extended boot partition, each with its own kernels. What the
 // firmware's variables say is not on the disk.
 func systemdBoot(parts []*partition) (entry, bool) {
 	type found struct {
@@ -72,6 +72,9 @@ func systemdBoot(parts []*partition) (entry, bool) {
 	}
 	if len(all) == 0 {
 		return entry{}, false
+	}
+	if here := slices.DeleteFunc(slices.Clone(all), func(f found) bool { return !exists(f.p, f.first("linux")) }); len(here) > 0 {
+		all = here
 	}
 	slices.SortStableFunc(all, func(a, b found) int {
 		switch {

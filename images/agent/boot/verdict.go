@@ -2,6 +2,7 @@ package boot
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/better-compute/bcd/app"
@@ -50,7 +51,7 @@ func (f *facts) verdict() Found {
 func (f *facts) why() (why error, certain bool) {
 	switch r := &f.reading; {
 	case r.err == nil:
-		return f.missing, f.certain
+		return f.missing, f.certain && !f.left()
 	case r.loader != "":
 		return r.err, r.sure && !f.loaders.legacy
 	case len(f.loaders.linux) > 0:
@@ -60,6 +61,11 @@ func (f *facts) why() (why error, certain bool) {
 	default:
 		return r.err, false
 	}
+}
+
+// left reports whether the configuration that was read may be one that an earlier loader left behind.
+func (f *facts) left() bool {
+	return f.reading.loader != "systemd-boot" && slices.Contains(f.loaders.linux, "systemd-boot")
 }
 
 func (f *facts) refusal(why error) error {
