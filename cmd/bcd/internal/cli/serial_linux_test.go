@@ -319,10 +319,9 @@ func TestATerminalOutlivesWhatRunsBesideTheCommand(t *testing.T) {
 	if err != nil || tty == nil || p.modes() == before {
 		t.Fatalf("%v, %v", tty, err)
 	}
-	gone := make(chan struct{})
-	tty.guard(func() { defer close(gone); runtime.Goexit() })
-	<-gone
+	tty.guard(runtime.Goexit)
 	p.sees(calm)
+	tty.restore() // has nothing left to do, and waits for what does it
 	if p.modes() != before {
 		t.Error("the terminal is not as it was")
 	}
