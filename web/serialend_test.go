@@ -59,7 +59,7 @@ func inBubble(t *testing.T, room int, then func(t *testing.T, d *desk, print fun
 			t.Fatal(err)
 		}
 		body, keys := io.Pipe()
-		r := httptest.NewRequest("POST", "https://bcd.example/api/v1/machines/m-1/console", body).WithContext(t.Context())
+		r := httptest.NewRequest("POST", "https://bcd.example/api/v1/machines/node-1/console", body).WithContext(t.Context())
 		r.AddCookie(&http.Cookie{Name: api.CookieName, Value: d.site.As(app.RoleOperator)})
 		over := make(chan struct{})
 		go func() { defer close(over); d.site.Server.Handler().ServeHTTP(out, r) }()
@@ -121,6 +121,25 @@ func TestASerialConsoleOfSomebodyWhoMayNot(t *testing.T) {
 		}
 	})
 	if e := out.end(t); e.Reason != "not-logged-in" || out.Body.String() != "still here" {
+		t.Errorf("the end is %+v after %q", e, out.Body)
+	}
+}
+
+// A machine that gets another name keeps its console open, though it was opened by the old one; a deleted one does not.
+func TestASerialConsoleOfARenamedMachine(t *testing.T) {
+	out := inBubble(t, 1000, func(t *testing.T, d *desk, print func(string) error) {
+		if _, err := d.site.Store.UpdateMachine(t.Context(), "m-1", func(m *app.Machine) error { m.Name = "node-7"; return nil }); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if err := print("still here"); err != nil {
+			t.Error(err)
+		}
+		if err := d.site.Store.DeleteMachine(t.Context(), "m-1"); err != nil {
+			t.Error(err)
+		}
+	})
+	if e := out.end(t); e.Reason != "machine-not-found" || out.Body.String() != "still here" {
 		t.Errorf("the end is %+v after %q", e, out.Body)
 	}
 }

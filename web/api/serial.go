@@ -12,6 +12,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/better-compute/bcd/app"
+	"github.com/better-compute/bcd/app/access"
 	"github.com/better-compute/bcd/app/serial"
 	"github.com/better-compute/bcd/web/problem"
 )
@@ -97,19 +98,19 @@ func (a *API) openConsole(c *Call, _ rawInput) (none, error) {
 	h.Set(ConsoleHead, ascii(state))
 	h.Set("Trailer", ConsoleEnd)
 	c.w.WriteHeader(http.StatusOK)
-	if end := a.carry(c, s); end != nil {
+	if end := a.carry(c, m.ID, s); end != nil {
 		h.Set(ConsoleEnd, endOf(end))
 	}
 	return none{}, nil
 }
 
 // carry carries both ways until the console ends, and gives why; nil when its caller left it.
-func (a *API) carry(c *Call, s *serial.Session) *app.Error {
+func (a *API) carry(c *Call, machineID string, s *serial.Session) *app.Error {
 	rc := http.NewResponseController(c.w)
 	ctx, cancel := context.WithCancel(c)
 	over := make(chan struct{}, 2)
 	go func() { typed(c.r.Body, s); over <- struct{}{} }()
-	go func() { a.watchConsole(ctx, c, s); over <- struct{}{} }()
+	go func() { a.watchConsole(ctx, c.Who, machineID, s); over <- struct{}{} }()
 	err := printed(c.w, rc, s)
 	s.End(err)
 	_ = s.Close()
@@ -166,10 +167,10 @@ func printed(w io.Writer, rc *http.ResponseController, s *serial.Session) error 
 }
 
 // watchConsole ends a console whose holder may no longer have it, or whose machine is no more.
-func (a *API) watchConsole(ctx context.Context, c *Call, s *serial.Session) {
+func (a *API) watchConsole(ctx context.Context, who *access.Identity, machineID string, s *serial.Session) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
-	for who := c.Who; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return
@@ -180,7 +181,7 @@ func (a *API) watchConsole(ctx context.Context, c *Call, s *serial.Session) {
 			err = who.Need(app.PermMachinesWrite)
 		}
 		if err == nil {
-			_, err = a.Machines.Machine(ctx, c.Path["id"])
+			_, err = a.Machines.Machine(ctx, machineID) // by id: it may get another name
 		}
 		if ctx.Err() == nil && err != nil {
 			s.End(err)
