@@ -74,12 +74,12 @@ func nvmeLadder(p passthrough.NVMe, sleep clock) Ladder {
 }
 
 // formatRungs adds Format NVM, or says why it is not used. A controller whose formats reach every namespace is told so where it
-// takes that: some refuse the number of one.
+// takes that: some refuse the number of one. Not where it erases all and formats one, for the others may be formatted otherwise.
 func (n *nvme) formatRungs(l *Ladder) {
 	fna := n.controller[524]
 	reaches := fna&(fnaFormatAll|fnaEraseAll) != 0
 	nsid := n.nsid
-	if reaches && fna&fnaNoBroadcast == 0 {
+	if reaches && fna&fnaNoBroadcast == 0 && (fna&fnaFormatAll != 0 || n.namespaces == 1) {
 		nsid = allNamespaces
 	}
 	if binary.LittleEndian.Uint16(n.controller[256:])&oacsFormat == 0 {

@@ -125,9 +125,15 @@ func TestNVMeSharedLadder(t *testing.T) {
 			t.Errorf("%s: %v, %v of %d", name, got, names(l), l.Among)
 		}
 	}
-	d := &controller{oacs: oacsFormat, fna: fnaFormatAll, namespaces: 2}
-	if err := nvmeLadder(d, atOnce).Shared[0].Run(t.Context(), func(float64, string) {}); err != nil || !slices.Equal(d.sent, []string{"80 ns 4294967295 cdw10 0x200"}) {
-		t.Errorf("sent %v, %v", d.sent, err)
+	for fna, want := range map[byte]string{
+		fnaFormatAll:               "80 ns 4294967295 cdw10 0x200",
+		fnaFormatAll | fnaEraseAll: "80 ns 4294967295 cdw10 0x200",
+		fnaEraseAll:                "80 ns 1 cdw10 0x200", // the second may have sectors of another size
+	} {
+		d := &controller{oacs: oacsFormat, fna: fna, namespaces: 2}
+		if err := nvmeLadder(d, atOnce).Shared[0].Run(t.Context(), func(float64, string) {}); err != nil || !slices.Equal(d.sent, []string{want}) {
+			t.Errorf("%#x: %v, sent %v", fna, err, d.sent)
+		}
 	}
 }
 
