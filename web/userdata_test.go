@@ -22,13 +22,19 @@ func TestUserDataIsForThoseWhoMayDeploy(t *testing.T) {
 	if err := x.Store.CreateMachine(t.Context(), &app.Machine{ID: "m-1", Name: "node-1", State: app.StateReady}); err != nil {
 		t.Fatal(err)
 	}
+	seed := json.RawMessage(fmt.Sprintf(`{"image":"debian","n":12345678901234567890,"seed":{"user-data":"password: %s"}}`, planted)) // of a profile's step
+	profile := &app.Profile{Name: "gpu", Steps: app.ProfileSteps{Commission: []app.ProfileStep{{Step: "deploy.deploy", With: seed}},
+		BeforeWrite: []app.ProfileStep{{Step: "deploy.deploy", With: seed}}, AfterWrite: []app.ProfileStep{{Step: "deploy.deploy", With: seed}}}}
+	if err := x.Store.PutProfile(t.Context(), profile); err != nil {
+		t.Fatal(err)
+	}
 	x.Flows.Put(workflow.Workflow{ID: "w-1", Verb: "deploy", MachineID: "m-1", State: workflow.Running, Input: data(""), Data: data(`,"list":[{"userData":"` + planted + `"}]`),
-		Steps: []workflow.Step{{ID: "seed", Title: "Write", Payload: data(""), Result: data("")}}})
+		Steps: []workflow.Step{{ID: "seed", Title: "Write", Payload: data(""), Result: data("")}, {ID: "own", Payload: seed}}})
 	x.Flows.Entries = []workflow.Entry{{ID: 1, WorkflowID: "w-1", StepID: "seed", What: "deliver", Data: data("")}}
 	if err := x.Store.CreateApproval(t.Context(), &app.Approval{ID: "ap-1", Operation: "deploy", Verb: "deploy", Options: data(""), State: app.ApprovalPending, Created: x.Clock.Now(), Expires: x.Clock.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"workflows", "workflows/w-1", "workflows/w-1/journal", "approvals", "approvals/ap-1"} {
+	for _, path := range []string{"workflows", "workflows/w-1", "workflows/w-1/journal", "approvals", "approvals/ap-1", "profiles", "profiles/gpu"} {
 		seen := func(r app.Role) string {
 			w := x.Do("GET", "/api/v1/"+path, x.As(r), "")
 			if w.Code != 200 {

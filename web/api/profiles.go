@@ -57,10 +57,8 @@ type BrokenMachine struct {
 func (a *API) profileRoutes() []Route {
 	read, write := app.PermProfilesRead, app.PermProfilesWrite
 	return []Route{
-		on(Route{ID: "profiles.list", Method: "GET", Path: "/api/v1/profiles", Permission: read, Summary: "List hardware profiles.", CLI: CLI{"profile", "list"}},
-			func(c *Call, _ none) (List[app.Profile], error) { return list(a.Profiles.ListProfiles(c)) }),
-		on(Route{ID: "profiles.get", Method: "GET", Path: "/api/v1/profiles/{name}", Permission: read, Summary: "Show one hardware profile.", CLI: CLI{"profile", "show"}},
-			func(c *Call, _ none) (*app.Profile, error) { return a.Profiles.Profile(c, c.Path["name"]) }),
+		on(Route{ID: "profiles.list", Method: "GET", Path: "/api/v1/profiles", Permission: read, Summary: "List hardware profiles.", CLI: CLI{"profile", "list"}}, a.listProfiles),
+		on(Route{ID: "profiles.get", Method: "GET", Path: "/api/v1/profiles/{name}", Permission: read, Summary: "Show one hardware profile.", CLI: CLI{"profile", "show"}}, a.getProfile),
 		on(Route{ID: "profiles.put", Method: "PUT", Path: "/api/v1/profiles/{name}", Permission: write, Summary: "Create or replace a hardware profile.", CLI: CLI{"profile", "set"}}, a.putProfile),
 		on(Route{ID: "profiles.check", Method: "POST", Path: "/api/v1/profiles/{name}/check", Permission: read,
 			Summary: "Say what is wrong with a hardware profile, and which machines it would break, without saving it.", CLI: CLI{"profile", "check"}}, a.checkProfile),
@@ -144,4 +142,21 @@ func (a *API) putPool(c *Call, in PoolInput) (*app.Pool, error) {
 	}
 	defer a.Bindings.Changed()
 	return p, a.noted(c, "pool", "saved", func(ctx context.Context, _ string) error { return a.Profiles.PutPool(ctx, p) })
+}
+
+func (a *API) listProfiles(c *Call, _ none) (List[app.Profile], error) {
+	out, err := list(a.Profiles.ListProfiles(c))
+	for i := range out.Items {
+		out.Items[i] = c.profile(out.Items[i])
+	}
+	return out, err
+}
+
+func (a *API) getProfile(c *Call, _ none) (*app.Profile, error) {
+	p, err := a.Profiles.Profile(c, c.Path["name"])
+	if err != nil {
+		return nil, err
+	}
+	out := c.profile(*p)
+	return &out, nil
 }

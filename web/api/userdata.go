@@ -11,12 +11,13 @@ import (
 	"github.com/better-compute/bcd/app/workflow"
 )
 
-// userData is the member of a deploy's input that often holds passwords.
-const userData = "userData"
+// userData names the member that often holds passwords: in a deploy's input, and in the seed of a step that deploys.
+var userData = []string{"userData", "user-data"}
 
 // discreet hides the user-data of deploys from those who may not deploy: they get its size and hash.
 func (c *Call) discreet(raw json.RawMessage) json.RawMessage {
-	if !bytes.Contains(raw, []byte(userData)) || c.Who.Can(app.PermMachinesWrite) {
+	holds := slices.ContainsFunc(userData, func(name string) bool { return bytes.Contains(raw, []byte(name)) })
+	if !holds || c.Who.Can(app.PermMachinesWrite) {
 		return raw
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -38,7 +39,7 @@ func withhold(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, member := range v {
-			if s, ok := member.(string); ok && name == userData {
+			if s, ok := member.(string); ok && slices.Contains(userData, name) {
 				v[name] = fmt.Sprintf("withheld: %d bytes, SHA-256 %x", len(s), sha256.Sum256([]byte(s)))
 				continue
 			}
@@ -60,4 +61,15 @@ func (c *Call) workflow(w *workflow.Workflow) *workflow.Workflow {
 		s.Payload, s.Result = c.discreet(s.Payload), c.discreet(s.Result)
 	}
 	return &out
+}
+
+// profile shows a hardware profile to the one who asks.
+func (c *Call) profile(p app.Profile) app.Profile {
+	for _, steps := range []*[]app.ProfileStep{&p.Steps.Commission, &p.Steps.BeforeWrite, &p.Steps.AfterWrite} {
+		*steps = slices.Clone(*steps)
+		for i := range *steps {
+			(*steps)[i].With = c.discreet((*steps)[i].With)
+		}
+	}
+	return p
 }
