@@ -1,5 +1,7 @@
 package app
 
+import "strings"
+
 // SeedPartition is the GPT name of the partition that a deploy adds for first-boot data, at the end of the disk.
 const SeedPartition = "bcd-seed"
 
@@ -48,9 +50,16 @@ func (l *Layout) Growth(disk int64) (g Growth) {
 	return g
 }
 
-// root is the largest partition that an installed system's root can be on.
+// typeXBOOTLDR is the type of an extended boot partition (Discoverable Partitions Specification).
+const typeXBOOTLDR = "BC13C2FF-59E6-4262-A352-B275FD6F7172"
+
+// root is the largest partition that an installed system's root can be on. One that says that it is for booting is none: systems
+// that make their root at their first boot, such as Talos, come with such a one.
 func (l *Layout) root() (root *Partition) {
 	for i, p := range l.Partitions {
+		if strings.EqualFold(p.Name, "boot") || strings.EqualFold(p.Type, typeXBOOTLDR) {
+			continue
+		}
 		if p.Number > 0 && (p.FS == "ext4" || p.FS == "xfs" || p.FS == "btrfs" || p.FS == "lvm") && (root == nil || p.Size > root.Size) {
 			root = &l.Partitions[i]
 		}

@@ -23,6 +23,8 @@ func TestARootThatCannotGrow(t *testing.T) {
 		"swap behind the root":         {parts: []app.Partition{esp, root, swap}, bytes: 100 * gib},
 		"the same with user data":      {parts: []app.Partition{esp, root, swap}, bytes: 100 * gib, spec: app.DeploySpec{UserData: "#cloud-config\nhostname: a\n"}},
 		"a script for user data":       {parts: []app.Partition{esp, root, swap}, bytes: 100 * gib, spec: app.DeploySpec{UserData: "#!/bin/sh\ngrowpart: {mode: off}\n"}},
+		"the root is made later":       {parts: []app.Partition{esp, {Number: 3, Name: "BOOT", Start: root.Start, Size: gib, FS: "xfs"}, {Number: 4, Name: "META", Start: root.Start + gib, Size: mib}}, bytes: 100 * gib, ok: true},
+		"a boot partition alone":       {parts: []app.Partition{esp, {Number: 3, Type: "bc13c2ff-59e6-4262-a352-b275fd6f7172", Start: root.Start, Size: gib, FS: "ext4"}, swap}, bytes: 100 * gib, ok: true},
 		"growpart is off":              {parts: []app.Partition{esp, root, swap}, bytes: 100 * gib, spec: app.DeploySpec{UserData: "#cloud-config\ngrowpart:\n  mode: off\n"}, ok: true},
 		"growpart is off, as text":     {parts: []app.Partition{esp, root, swap}, bytes: 100 * gib, spec: app.DeploySpec{UserData: "#cloud-config\ngrowpart: {mode: \"off\"}\n"}, ok: true},
 		"the checks are skipped":       {parts: []app.Partition{esp, root, swap}, bytes: 100 * gib, spec: app.DeploySpec{SkipChecks: true}, ok: true},
