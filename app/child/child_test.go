@@ -2,6 +2,7 @@ package child
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,18 +19,36 @@ import (
 // parentEnv makes the test program a parent that starts a child and waits to be killed.
 const parentEnv = "BCD_TEST_PARENT"
 
+func init() {
+	if os.Getenv(parentEnv) != "" {
+		runtime.LockOSThread() // the first thread, which never ends, so that none of the parent's others is it
+	}
+}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(parentEnv) == "" {
 		os.Exit(m.Run())
 	}
-	cmd := exec.Command("sleep", "600")
-	ended := make(chan error)
+	cmd := exec.Command("sh", "-c", "read line; echo $line; exec sleep 600")
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	ended, thread := make(chan error), 0
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends here, the child must not
+		thread = unix.Gettid()
 		ended <- Start(cmd)
 	}()
-	if err := <-ended; err != nil {
+	if err := errors.Join(err1, err2, <-ended); err != nil {
 		fmt.Println(err)
+		os.Exit(1)
+	}
+	for gone := false; !gone; runtime.Gosched() {
+		_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", thread))
+		gone = err != nil
+	}
+	_, _ = in.Write([]byte("alive\n"))
+	if said, _ := bufio.NewReader(out).ReadString('\n'); said != "alive\n" { // a child that was killed says nothing more
+		fmt.Println("the child ended with the thread that asked for it")
 		os.Exit(1)
 	}
 	fmt.Println(cmd.Process.Pid)
@@ -55,7 +74,7 @@ func TestAChildDiesWithItsParentAlone(t *testing.T) {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
 	if err != nil {
-		t.Fatal(line)
+		t.Fatal(line, err)
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
