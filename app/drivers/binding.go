@@ -230,15 +230,23 @@ func bindLayer(bmc *app.BMC, layer string, over, into map[string]app.Binding) er
 	return nil
 }
 
-// addressOf is the address in a configuration, or "".
-func addressOf(config json.RawMessage) string {
-	var c struct {
-		Address string `json:"address"`
-	}
+// addressOf is the address in a configuration, or "". One that is written twice, in letters of another case, is none: drivers
+// differ in which of the two they read.
+func addressOf(config json.RawMessage) (address string) {
+	var c map[string]any
 	if json.Unmarshal(config, &c) != nil {
 		return ""
 	}
-	return c.Address
+	for name, v := range c {
+		if !strings.EqualFold(name, "address") {
+			continue
+		}
+		if name != "address" {
+			return ""
+		}
+		address, _ = v.(string)
+	}
+	return address
 }
 
 // check validates one binding against the registry: the driver exists, implements the kind, accepts the configuration,

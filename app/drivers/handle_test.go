@@ -116,6 +116,16 @@ func TestAnotherDriverOfTheSameBMCGetsItsCredential(t *testing.T) {
 			}
 		})
 	}
+	for _, config := range []string{
+		`{"address":"192.0.2.11","Address":"192.0.2.10"}`, `{"Address":"192.0.2.10","address":"192.0.2.11"}`, `{"addreſs":"192.0.2.11","address":"192.0.2.10"}`,
+	} {
+		h := newRegistry(t, &fakeBMC{}).For(&app.Machine{BMC: bmc()}, Options{})
+		for _, id := range []string{"acme", bmc().Driver} {
+			if h.reachesBMC("power", app.Binding{Driver: id, Config: json.RawMessage(config)}) {
+				t.Errorf("%s gets the credential by %s, whichever of the two it reads", id, config)
+			}
+		}
+	}
 	for _, address := range []string{"192.0.2.10", "https://192.0.2.10:443", "192.0.2.10:623"} {
 		if laneOf(address) != "192.0.2.10" {
 			t.Errorf("%s has the lane %s: one BMC has one", address, laneOf(address))
