@@ -200,7 +200,7 @@ func (s *consoleSession) printing(resp *http.Response) error {
 		case errors.Is(err, io.EOF):
 			return endOf(resp.Trailer.Get(api.ConsoleEnd))
 		case err != nil:
-			return app.Errorf(app.Unavailable, client.ReasonCutOff, "the connection to the appliance broke off: %w", err).Retryable()
+			return app.Errorf(app.Unavailable, client.ReasonCutOff, "the connection to the appliance broke off: %w", err).Do("open it again: bcd machine console %s", s.name).Retryable()
 		}
 	}
 }
@@ -212,7 +212,7 @@ func endOf(trailer string) error {
 	}
 	var e app.Error
 	if json.Unmarshal([]byte(trailer), &e) != nil || e.Message == "" {
-		return app.Errorf(app.Unavailable, client.ReasonCutOff, "the console ended, for a reason that this version of bcd cannot read")
+		return app.Errorf(app.Unavailable, client.ReasonCutOff, "the console ended, for a reason that this version of bcd cannot read").Do("use the version that the appliance runs: bcd version show")
 	}
 	return &e
 }

@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -349,4 +351,15 @@ func FuzzEscapes(f *testing.F) {
 			t.Fatalf("%q gives %q %v whole, %q %v in parts", text, want, left, got, gone)
 		}
 	})
+}
+
+// A console that broke off, or ended in words of another version, has a way out too.
+func TestTheWayOutOfAConsoleThatBroke(t *testing.T) {
+	s := &consoleSession{cmd: &cobra.Command{}, name: "node-1"}
+	broken := s.printing(&http.Response{Body: io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))})
+	for want, err := range map[string]error{"bcd machine console node-1": broken, "bcd version show": endOf("{")} {
+		if e, _ := app.AsError(err); e == nil || e.Reason != client.ReasonCutOff || !strings.Contains(e.WayOut, want) {
+			t.Errorf("it says %+v, want %q", err, want)
+		}
+	}
 }
