@@ -37,7 +37,7 @@ func (s *Site) wirePlugins(context.Context) error {
 		return err
 	}
 	s.health.Add("plugins", s.pluginHealth(confined))
-	s.add("plugins", s.plugins.Run)
+	s.parts = append(s.parts, part{"plugins", s.plugins.Run, s.plugins.Loaded()}) // before anybody asks what drivers there are
 	return nil
 }
 

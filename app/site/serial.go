@@ -14,7 +14,11 @@ func (s *Site) openSerial() {
 	s.serials = serial.New(serial.Config{
 		Check: s.hasConsole, Record: s.emit, Line: s.ConsoleLine, Now: now,
 		Open: func(ctx context.Context, m *app.Machine) (io.ReadWriteCloser, error) {
-			return s.registry.For(m, drivers.Options{}).Console(ctx)
+			held, err := s.db.Machine(ctx, m.ID) // its BMC may have been replaced since m was read; from here on that ends the console
+			if err != nil {
+				return nil, err
+			}
+			return s.registry.For(held, drivers.Options{}).Console(ctx)
 		},
 	})
 }

@@ -153,7 +153,9 @@ func TestSerialConsoleOverIPMI(t *testing.T) {
 	r.seen("old-1", recorder.KindConsole, "login: ")
 	r.seen("old-1", "console.opened", "old-1: admin opened the serial console")
 	r.seen("old-1", "console.ended", "bcd is being stopped")
-	_ = r.consoleState("old-1")
+	if state = r.consoleState("old-1"); state.Lacks != nil {
+		t.Errorf("after a restart, when its plugin is late, the machine's driver is not known: %v", state.Lacks)
+	}
 	o = r.console("old-1")
 	o.talk(b.Line, "again\r", "# ")
 	r.must(http.MethodPost, "/api/v1/machines/old-1/delete", map[string]any{"force": true}, nil)
