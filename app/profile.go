@@ -266,7 +266,7 @@ func ValidURL(field, s string) error {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || len(s) > maxURL:
 		return Invalid(field, "is not an http or https URL of at most %d bytes", maxURL)
 	case u.User != nil:
-		return Invalid(field, "carries a password").Do("serve the file without one: URLs are shown and logged")
+		return Invalid(field, "carries a login").Do("serve the file without one: URLs are shown and logged")
 	}
 	return nil
 }
@@ -324,7 +324,7 @@ func (s ProfileStep) validate(at string) error {
 		errs = append(errs, Invalid(at+".with", "is not JSON of at most %d bytes", maxConfig))
 	}
 	if holdsPassword(with) {
-		errs = append(errs, Invalid(at+".with", "holds a URL that carries a password").Do("serve the file without one: URLs are shown and logged"))
+		errs = append(errs, Invalid(at+".with", "holds a URL that carries a login").Do("serve the file without one: URLs are shown and logged"))
 	}
 	if s.Timeout != 0 && (s.Timeout < Duration(time.Second) || s.Timeout > maxTimeout) {
 		errs = append(errs, Invalid(at+".timeout", "is not between 1s and 48h"))

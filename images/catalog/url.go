@@ -39,7 +39,7 @@ func checkURL(s string) (string, error) {
 	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
 		return "", app.Invalid("url", "is not an http or https URL")
 	case u.User != nil:
-		return "", app.Invalid("url", "carries a password").Do("serve the image without one: URLs are shown and logged")
+		return "", app.Invalid("url", "carries a login").Do("serve the image without one: URLs are shown and logged")
 	}
 	return u.String(), nil
 }

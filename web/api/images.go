@@ -100,7 +100,7 @@ func (a *API) importImage(c *Call, in FetchInput) (*app.Image, error) {
 		return nil, app.Invalid("url", "is not an http or https URL")
 	}
 	if u.User != nil {
-		return nil, app.Invalid("url", "carries a password").Do("serve the image without one: URLs are shown and logged")
+		return nil, app.Invalid("url", "carries a login").Do("serve the image without one: URLs are shown and logged")
 	}
 	if im.SHA256+im.SHA512 == "" {
 		return nil, app.Invalid("sha256", "is required for an import from a URL").Do("give the digest that the publisher states; a SHA-512 as sha512")
