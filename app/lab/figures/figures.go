@@ -56,7 +56,7 @@ var groups = []group{
 	{[]string{"deploy_ratio_dense", "deploy_ratio_dense_http"}, (*session).dense},
 	{[]string{"deploy_ratio_qemu_img"}, (*session).qemuImg},
 	{[]string{"redeploy_sent_ratio", "sent_over_used"}, (*session).redeploy},
-	{[]string{"plugin_start_ms", "plugin_invoke_added_ms", "plugin_calls_per_second", "plugin_rss_bytes"}, (*session).plugins},
+	{[]string{"plugin_start_ms", "plugin_invoke_added_ms", "plugin_calls_per_second", "plugin_rss_bytes", "plugin_host_bytes"}, (*session).plugins},
 	{[]string{"rss_idle_bytes"}, (*session).idle},
 	{[]string{"list_1000_ms", "list_page_1000_ms"}, (*session).lists},
 	{[]string{"storm_200", "storm_200_rss_bytes"}, (*session).storm},

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,9 +22,10 @@ const (
 	pluginCalls   = 2000
 	pluginCallers = 64
 	callingTime   = 5 * time.Second
+	pluginCrowd   = 16 // plugins beside the first, which show what one costs the host
 )
 
-// registry keeps the one driver that a plugin registers.
+// registry keeps the drivers that plugins register.
 type registry struct{ got chan *driver.Driver }
 
 // Register keeps the driver.
@@ -37,15 +40,19 @@ func (registry) SetUp(string, string, bool, string) {}
 // hosted is the bundled plugin, running.
 type hosted struct {
 	host   *host.Host
-	driver *driver.Driver
-	start  time.Duration // until its first answer
+	driver *driver.Driver // of one of them
+	start  time.Duration  // until the first answers
 	stop   func() error
 }
 
-// hostPlugin runs the bundled plugin as a site does, and calls it once.
-func (s *session) hostPlugin(ctx context.Context, confined sandbox.Sandbox) (_ *hosted, err error) {
-	r := registry{make(chan *driver.Driver, 1)}
-	h, err := host.New(host.Config{Bundled: []host.Bundled{s.Plugin}, Sandbox: confined, Registry: r, Logger: s.Log})
+// hostPlugin runs the bundled plugin as a site does, under as many names as asked for, and calls each once.
+func (s *session) hostPlugin(ctx context.Context, confined sandbox.Sandbox, names int) (_ *hosted, err error) {
+	r := registry{make(chan *driver.Driver, names)}
+	var bundled []host.Bundled
+	for n := range names {
+		bundled = append(bundled, host.Bundled{Name: fmt.Sprintf("%s-%d", s.Plugin.Name, n), Args: s.Plugin.Args})
+	}
+	h, err := host.New(host.Config{Bundled: bundled, Sandbox: confined, Registry: r, Logger: s.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +66,15 @@ func (s *session) hostPlugin(ctx context.Context, confined sandbox.Sandbox) (_ *
 			err = errors.Join(err, x.stop())
 		}
 	}()
-	select {
-	case x.driver = <-r.got:
-	case <-time.After(time.Minute):
-		return nil, fmt.Errorf("the plugin does not start: %+v", h.List())
-	}
-	if err := refused(ctx, x.driver); err != nil {
-		return nil, err
+	for range names {
+		select {
+		case x.driver = <-r.got:
+		case <-time.After(time.Minute):
+			return nil, fmt.Errorf("the plugin does not start: %+v", h.List())
+		}
+		if err := refused(ctx, x.driver); err != nil {
+			return nil, err
+		}
 	}
 	x.start = time.Since(begun)
 	return x, nil
@@ -93,7 +102,7 @@ func (s *session) plugins(ctx context.Context) error {
 	s.say("plugins: starting %s %d times", s.Plugin.Name, pluginStarts)
 	var starts []float64
 	for range pluginStarts {
-		x, err := s.hostPlugin(ctx, confined)
+		x, err := s.hostPlugin(ctx, confined, 1)
 		if err != nil {
 			return err
 		}
@@ -104,14 +113,37 @@ func (s *session) plugins(ctx context.Context) error {
 	}
 	s.note("plugin_start_ms: median of %d starts of the bundled %s, confined: sandbox, handshake, Describe, first answer; %s", pluginStarts, s.Plugin.Name, list(starts, 0))
 	s.put("plugin_start_ms", median(starts), 1)
-	if !s.wantsAny("plugin_invoke_added_ms", "plugin_calls_per_second", "plugin_rss_bytes") {
+	if !s.wantsAny("plugin_invoke_added_ms", "plugin_calls_per_second", "plugin_rss_bytes", "plugin_host_bytes") {
 		return nil
 	}
-	x, err := s.hostPlugin(ctx, confined)
+	x, err := s.hostPlugin(ctx, confined, 1)
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.pluginFigures(ctx, x), x.stop())
+	if err := errors.Join(s.pluginFigures(ctx, x), x.stop()); err != nil {
+		return err
+	}
+	return s.hostMemory(ctx, confined)
+}
+
+// hostMemory measures what a plugin costs the process that hosts it.
+func (s *session) hostMemory(ctx context.Context, confined sandbox.Sandbox) error {
+	var held []float64
+	for _, names := range []int{1, 1 + pluginCrowd} {
+		x, err := s.hostPlugin(ctx, confined, names)
+		if err != nil {
+			return err
+		}
+		debug.FreeOSMemory()
+		anon, err := memoryOf(os.Getpid(), "RssAnon")
+		if err := errors.Join(err, x.stop()); err != nil {
+			return err
+		}
+		held = append(held, float64(anon))
+	}
+	s.note("plugin_host_bytes: private memory of the process that hosts %d plugins less that of one, for each: connection, log, descriptions", 1+pluginCrowd)
+	s.put("plugin_host_bytes", (held[1]-held[0])/pluginCrowd, 0)
+	return nil
 }
 
 func (s *session) pluginFigures(ctx context.Context, x *hosted) error {
