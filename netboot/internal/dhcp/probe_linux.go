@@ -103,7 +103,7 @@ func ping(ctx context.Context, c wire, a netip.Addr, id uint32, now func() time.
 	})
 }
 
-// ipPayload takes an IPv4 packet apart.
+// ipPayload takes an IPv4 packet apart that says where it is from.
 func ipPayload(b []byte) (from netip.Addr, payload []byte, ok bool) {
 	if len(b) < ipv4Header || b[0]>>4 != 4 {
 		return from, nil, false
@@ -112,7 +112,8 @@ func ipPayload(b []byte) (from netip.Addr, payload []byte, ok bool) {
 	if head < ipv4Header || head > len(b) {
 		return from, nil, false
 	}
-	return addrOf(b[12:16]), b[head:], true
+	from = addrOf(b[12:16])
+	return from, b[head:], from.IsValid()
 }
 
 // echo is an ICMP echo request whose identifier and sequence number are id.

@@ -18,6 +18,9 @@ func FuzzProbeAnswers(f *testing.F) {
 	back := echo(7)
 	back[0] = 0
 	f.Add(back, uint32(7))
+	from := func(a [4]byte) []byte { return append(append([]byte{0x45, 11: 0}, a[:]...), 192, 0, 2, 1) }
+	f.Add(from([4]byte{192, 0, 2, 10}), uint32(7))
+	f.Add(from([4]byte{}), uint32(7)) // from nowhere
 	f.Fuzz(func(t *testing.T, b []byte, id uint32) {
 		if a := arpSender(b); a.IsValid() && (len(b) < 42 || binary.BigEndian.Uint16(b[12:]) != etherARP || a != netip.AddrFrom4([4]byte(b[28:32]))) {
 			t.Fatalf("%x names %v", b, a)
